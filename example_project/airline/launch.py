@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,24 +24,25 @@ def airline(db: Path, *, honour_keys: bool = False, stall_after_sale: Path | Non
 
     Raise RuntimeError if it does not start.
     """
-    with tempfile.TemporaryDirectory(prefix="airline-") as folder:
-        port_file = Path(folder) / "port"
-        command = [sys.executable, "-m", "example_project.airline.server", "--db", str(db.absolute())]
-        command += ["--port", "0", "--port-file", str(port_file), "--exit-with-parent", str(os.getpid())]
-        if honour_keys:
-            command.append("--honour-keys")
-        if stall_after_sale is not None:
-            command += ["--stall-after-sale", str(stall_after_sale.absolute())]
-        process = subprocess.Popen(command, cwd=PROJECT_DIR, stdin=subprocess.DEVNULL)  # noqa: S603 - our own words
+    db = db.absolute()
+    port_file = db.with_name(f"{db.name}.port")
+    port_file.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "example_project.airline.server", "--db", str(db)]
+    command += ["--port", "0", "--port-file", str(port_file), "--exit-with-parent", str(os.getpid())]
+    if honour_keys:
+        command.append("--honour-keys")
+    if stall_after_sale is not None:
+        command += ["--stall-after-sale", str(stall_after_sale.absolute())]
+    process = subprocess.Popen(command, cwd=PROJECT_DIR, stdin=subprocess.DEVNULL)  # noqa: S603 - our own words
+    try:
+        yield f"http://127.0.0.1:{_port(process, port_file)}"
+    finally:
+        process.terminate()
         try:
-            yield f"http://127.0.0.1:{_port(process, port_file)}"
-        finally:
-            process.terminate()
-            try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _port(process: subprocess.Popen[bytes], port_file: Path) -> int:
