@@ -119,7 +119,7 @@ def _dataclass(cls: type) -> Record:
         return Parts({name: _present(value, name) for name in fields})
 
     def make(parts: Parts) -> Any:
-        made = object.__new__(cls)
+        made: Any = object.__new__(cls)
         for name, value in _restored(fields, parts.fields, _dataclass_default).items():
             object.__setattr__(made, name, value)
         return made
