@@ -1,0 +1,208 @@
+"""Sync first, async twins that come free: how a sync callable is offered to a running event loop.
+
+Store I/O of async callers runs in a bounded pool of its own, never in asgiref's thread-sensitive one, which a single
+slow call would block for the whole process.
+"""
+
+import asyncio
+import contextvars
+import functools
+import os
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from asgiref.sync import sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import connections
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+
+_lock = threading.Lock()
+_pool: ThreadPoolExecutor | None = None
+
+
+def refuse_on_loop(name: str) -> None:
+    """Raise SynchronousOnlyOperation if an event loop runs in this thread, naming the twin of ``name``."""
+    if os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE"):
+        return
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    head, dot, last = name.rpartition(".")
+    raise SynchronousOnlyOperation(
+        f"{name} does I/O and an event loop is running here: await {head}{dot}a{last} instead"
+    )
+
+
+def sync_only(function: Callable[P, R]) -> Callable[P, R]:
+    """Make ``function`` refuse a running event loop before it does anything."""
+
+    @functools.wraps(function)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        refuse_on_loop(function.__qualname__)
+        return function(*args, **kwargs)
+
+    return guarded
+
+
+def twin(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
+    """Return the async twin of a sync method: whatever overrides it is what the twin runs."""
+    name = method.__name__
+
+    async def call(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = await in_pool(getattr(self, name), *args, **kwargs)
+        return result
+
+    call.__name__ = f"a{name}"
+    call.__qualname__ = f"a{name}"
+    call.__doc__ = f"Async twin of `{name}`."
+    return call
+
+
+class SyncVerbs:
+    """A class whose ``verbs`` refuse a running event loop, in every subclass that defines them."""
+
+    verbs: tuple[str, ...] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in cls.verbs:
+            defined = cls.__dict__.get(name)
+            if defined is not None and not getattr(defined, "__isabstractmethod__", False):
+                setattr(cls, name, sync_only(defined))
+
+
+async def in_pool(function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+    """Run a sync callable in the bounded pool, with this task's context variables, and return its result.
+
+    Inside a TestCase it runs in the test's own thread, the only one whose connection sees the test's rows.
+    """
+    if _testing() and await sync_to_async(in_testcase)():
+        return await sync_to_async(function)(*args, **kwargs)
+    context = contextvars.copy_context()
+    call = functools.partial(context.run, _closing, function, *args, **kwargs)
+    return await asyncio.get_running_loop().run_in_executor(_get_pool(), call)
+
+
+def _testing() -> bool:
+    """Return whether Django's test environment is set up, without importing it where it is not."""
+    utils = sys.modules.get("django.test.utils")
+    return utils is not None and hasattr(utils._TestState, "saved_data")
+
+
+def _closing(function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+    try:
+        return function(*args, **kwargs)
+    finally:
+        for connection in connections.all(initialized_only=True):
+            connection.close_if_unusable_or_obsolete()
+
+
+def _get_pool() -> ThreadPoolExecutor:
+    global _pool
+    with _lock:
+        if _pool is None:
+            from adk_django.conf import get_settings
+
+            _pool = ThreadPoolExecutor(get_settings().store_threads, thread_name_prefix="adk-store")
+        return _pool
+
+
+def forget_pool() -> None:
+    """Let go of the pool; its threads end. Called after fork, and by tests."""
+    global _pool
+    with _lock:
+        pool, _pool = _pool, None
+    if pool is not None:
+        pool.shutdown(wait=False)
+
+
+def in_testcase() -> bool:
+    """Return whether this thread is inside a TestCase, whose rows no other thread or connection can see."""
+    open_connections = connections.all(initialized_only=True)
+    blocks = (block for connection in open_connections for block in connection.atomic_blocks)
+    return any(block._from_testcase for block in blocks)  # type: ignore[attr-defined]  # as Django's own check does
+
+
+class Left(Exception):  # noqa: N818  # not an error: the work goes on, nobody waits for it
+    """The work was left at its time limit; it may still be in progress."""
+
+
+def in_thread(function: Callable[[], R], late: Callable[[R], None] | None = None) -> "Work[R]":
+    """Start ``function`` on a daemon thread of its own, whose database connections are closed behind it.
+
+    A thread for each call, not a pool: what is left at its time limit holds no slot and does not keep the process
+    alive. ``late`` is handed the result of work that was left.
+    """
+    work: Work[R] = Work(contextvars.copy_context(), function, late)
+    threading.Thread(target=work.run, name=f"adk-work-{work.name}", daemon=True).start()
+    return work
+
+
+class Work(Generic[R]):
+    """A call in progress on a thread of its own."""
+
+    def __init__(
+        self, context: contextvars.Context, function: Callable[[], R], late: Callable[[R], None] | None
+    ) -> None:
+        self._context, self._function, self._late = context, function, late
+        self._lock = threading.Lock()
+        self._left = False
+        self.future: Future[R] = Future()
+        self.name = getattr(function, "__name__", "call")
+
+    def run(self) -> None:
+        """Do the work; called on its thread."""
+        try:
+            result = self._context.run(self._function)
+        except BaseException as error:  # noqa: BLE001  # handed to whoever waits, KeyboardInterrupt included
+            self.future.set_exception(error)
+        else:
+            with self._lock:
+                left = self._left
+                if not left:
+                    self.future.set_result(result)
+            if left and self._late is not None:
+                self._late(result)
+        finally:
+            connections.close_all()
+
+    def _leave(self) -> None:
+        with self._lock:
+            if not self.future.done():
+                self._left = True
+                raise Left
+
+    def wait(self, seconds: float | None) -> R:
+        """Return the result. Raise `Left` if it does not come within ``seconds``."""
+        try:
+            return self.future.result(seconds)
+        except FutureTimeoutError:
+            self._leave()
+            return self.future.result()
+
+    async def await_(self, seconds: float | None) -> R:
+        """Async twin of `wait`."""
+        waiting = asyncio.wrap_future(self.future)
+        done, _ = await asyncio.wait({waiting}, timeout=seconds)
+        if not done:
+            self._leave()
+        return await waiting
+
+
+async def gather_limited(limit: int, work: list[Callable[[], Awaitable[R]]]) -> list[R]:
+    """Await the results of ``work`` in order, at most ``limit`` in progress at once."""
+    gate = asyncio.Semaphore(limit)
+
+    async def one(start: Callable[[], Awaitable[R]]) -> R:
+        async with gate:
+            return await start()
+
+    return list(await asyncio.gather(*(one(start) for start in work)))

@@ -1,0 +1,219 @@
+"""Planning and inspecting:
+
+What is recorded and what carrying on would involve. Looking changes nothing and asks nobody.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from adk_django.agents import get_agent, is_registered
+from adk_django.asynchronous import in_pool, sync_only
+from adk_django.checkpointer import Checkpointer
+from adk_django.core.checkpoint import Checkpoint
+from adk_django.core.lease import RunLease
+from adk_django.core.messages import Usage
+from adk_django.core.plan import ResumePlan, Resumption, ToolDisposition, plan
+from adk_django.core.record import Approval, ApprovalState, RunRecord, RunStatus
+from adk_django.exceptions import AdkError, AgentRevisionError, IndeterminateToolCallError
+from adk_django.recorded import Recorded
+from adk_django.resumer import refuse_revision
+from adk_django.stores.base import IdempotencyStore, Stores
+
+
+@sync_only
+def plan_resume(checkpoint: Checkpoint, idempotency: IdempotencyStore, *, strict: bool = False) -> ResumePlan:
+    """Return the disposition of every outstanding call of ``checkpoint``. Decides; does not act.
+
+    Every call is looked up, whatever mark it carries. Records of calls beyond the frontier's turn make the plan
+    unsafe.
+    """
+    claims = idempotency.look_up(checkpoint.run_id, tenant=checkpoint.tenant)
+    beyond = sorted(claim.slot for claim in claims if claim.slot.turn > checkpoint.turn)
+    obstacles = tuple(f"call {slot} is beyond the frontier: the run has passed it" for slot in beyond)
+    return plan(checkpoint.pending, {claim.slot: claim for claim in claims}, strict=strict, obstacles=obstacles)
+
+
+async def aplan_resume(checkpoint: Checkpoint, idempotency: IdempotencyStore, *, strict: bool = False) -> ResumePlan:
+    """Async twin of `plan_resume`."""
+    return await in_pool(plan_resume, checkpoint, idempotency, strict=strict)
+
+
+def refuse_if_undecidable(plan: ResumePlan) -> None:
+    """Raise IndeterminateToolCallError, naming every call, if nobody can say whether one of them happened."""
+    if plan.indeterminate:
+        raise IndeterminateToolCallError(plan.indeterminate)
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """All that is recorded of a run, at an instant ``now`` of its store.
+
+    ``refusals`` are the errors that a resume would raise before it acts, newest reading first; the frontier is None
+    where there is none or it cannot be read. ``probes`` names the tools that have one.
+    """
+
+    record: RunRecord
+    checkpoint: Checkpoint | None
+    plan: ResumePlan
+    lease: RunLease | None
+    approvals: tuple[Approval, ...]
+    refusals: tuple[AdkError, ...]
+    probes: frozenset[str]
+    now: datetime
+
+    @property
+    def live(self) -> bool:
+        """Whether a worker holds the run."""
+        return self.lease is not None and self.lease.held_at(self.now)
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens spent, by the ledger; by the frontier where the ledger has none."""
+        if self.record.usage == Usage() and self.checkpoint is not None:
+            return self.checkpoint.usage
+        return self.record.usage
+
+    @property
+    def waiting_on(self) -> tuple[Approval, ...]:
+        """The requests nobody has answered."""
+        return tuple(item for item in self.approvals if item.state is ApprovalState.REQUESTED)
+
+    @property
+    def standing(self) -> str:
+        """Where the run stands: its stored status, or what an active run's lease says of it."""
+        if self.record.status is not RunStatus.ACTIVE:
+            return self.record.status.value
+        if self.lease is None:
+            return "queued"
+        return "running" if self.live else "interrupted"
+
+    @property
+    def reason(self) -> str:
+        """Why the run is not moving, in one line; empty where it moves or has ended without one."""
+        if self.record.status.ended or self.live:
+            return self.record.reason if self.record.status.ended else ""
+        if self.plan.reasons:
+            return self.plan.reasons[0]
+        if self.record.reason:
+            return self.record.reason
+        return "its worker died" if self.standing == "interrupted" else "no worker has taken it up"
+
+    @property
+    def next_step(self) -> str:
+        """The command that moves the run; empty where it has ended or a worker moves it."""
+        run = f"{self.record.run_id} --tenant {self.record.tenant}"
+        status = self.record.status
+        if status.ended or self.live:
+            return ""
+        if status is RunStatus.QUARANTINED:
+            return f"adk_release {run} --reason TEXT"
+        if self.refusals:
+            return _after_refusal(self.refusals[0], run)
+        if doubted := self.plan.indeterminate:
+            call = doubted[0].call
+            how = "--probe" if call.tool in self.probes else "--as completed|never-ran"
+            return f"adk_settle {self.record.run_id} {call.slot} --tenant {self.record.tenant} {how} --reason TEXT"
+        if status is RunStatus.WAITING and self.waiting_on:
+            request = self.waiting_on[0].request_id
+            return f"adk_decide {request} --tenant {self.record.tenant} --grant|--deny --reason TEXT"
+        return f"adk_resume {run}"
+
+
+def _after_refusal(error: AdkError, run: str) -> str:
+    match error:
+        case AgentRevisionError(found=str(found)):
+            return f"adk_resume {run} --accept-revision {found}"
+        case _ if error.code == "stale-frontier":
+            return f"adk_resume {run} --accept-stale"
+        case _ if error.code == "checkpoint-format":
+            return "a worker on the newer version"
+    return f"adk_cancel {run} --reason TEXT"
+
+
+def inspection(stores: Stores, record: RunRecord, checkpointer: Checkpointer, *, strict: bool) -> Inspection:
+    """Read all that is recorded of ``record``'s run. Writes nothing."""
+    recorded = Recorded(stores, record, checkpointer, strict=strict)
+    refusals: list[AdkError] = list(recorded.refusals)
+    try:
+        refuse_revision(record, None)
+    except AgentRevisionError as error:
+        refusals.insert(0, error)
+    agent = get_agent(record.agent) if is_registered(record.agent) else None
+    return Inspection(
+        record=record,
+        checkpoint=recorded.checkpoint,
+        plan=recorded.plan,
+        lease=stores.leases.held(record.run_id, tenant=record.tenant),
+        approvals=tuple(recorded.approvals.values()),
+        refusals=tuple(refusals),
+        probes=frozenset(tool.name for tool in agent.tools if tool.probe is not None) if agent else frozenset(),
+        now=stores.runs.now(),
+    )
+
+
+def describe(seen: Inspection) -> str:
+    """Return the summary that commands and the admin show: three lines that scripts read, then one fact a line."""
+    return "\n".join(printable(line) for line in _lines(seen))
+
+
+def printable(text: str) -> str:
+    """Return ``text`` on one line, with whatever a terminal would act on shown as an escape."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _lines(seen: Inspection) -> Iterator[str]:
+    record, frontier = seen.record, seen.checkpoint
+    iterations = frontier.iterations if frontier else 0
+    waiting = ", ".join(item.request_id for item in seen.waiting_on)
+    yield f"run {record.run_id}  tenant {record.tenant}  agent {record.agent}"
+    usage = seen.usage
+    yield f"iteration {iterations}  {usage.input_tokens} in, {usage.output_tokens} out  {record.cost_micros} micros"
+    yield f"waiting on approval {waiting}" if waiting else "waiting on nothing"
+    yield f"status {seen.standing}" + (f": {seen.reason}" if seen.reason else "")
+    if seen.next_step:
+        yield f"next {seen.next_step}"
+    if frontier is not None:
+        age = f", {(seen.now - frontier.created_at).total_seconds():.0f} seconds old" if frontier.created_at else ""
+        yield f"boundary {frontier.boundary} of turn {frontier.turn}{age}"
+    if seen.lease is None:
+        yield "lease free"
+    else:
+        state = "held" if seen.live else "lapsed"
+        until = seen.lease.expires_at.isoformat()
+        yield f"lease {state} by {seen.lease.holder}, fence {seen.lease.fence}, until {until}"
+    for item in seen.plan.resumptions:
+        yield f"call {item.call.slot} {item.call.tool}: {disposition(item, seen.probes)}"
+    if seen.usage.unknown_calls:
+        yield f"{seen.usage.unknown_calls} model calls of unknown cost"
+    yield f"format {frontier.format_version if frontier else '-'}  revision {record.revision or 'not pinned'}"
+    if record.cancel_requested_at is not None and not record.status.ended:
+        yield f"cancel requested by {record.cancel_requested_by}: {record.cancel_reason}"
+    yield f"last failed save: {record.failed_save or 'none'}"
+
+
+def disposition(item: Resumption, probes: frozenset[str]) -> str:
+    """Return one call's disposition with its evidence, in one line."""
+    claim, said = item.claim, item.disposition.value
+    if claim is None:
+        return f"{said}, held for approval" if item.call.held else said
+    facts: list[Any] = [said]
+    if item.twin_of is not None:
+        facts.append(f"twin of call {item.twin_of}")
+    if item.disposition is ToolDisposition.INDETERMINATE:
+        facts.append(f"in flight since {_at(claim.begun_at)} by {claim.holder or 'unknown'}, attempt {claim.attempt}")
+        facts.append(f"deadline {_at(claim.deadline_at)}")
+        facts += [f"error {claim.error}"] if claim.error else []
+        facts += ["probe available"] if item.call.tool in probes and not claim.contested else []
+    if claim.contested:
+        facts.append("its late outcome contradicts how it was settled")
+    if claim.evidence is not None:
+        facts.append(f"evidence of {_at(claim.evidence_at)}")
+    if claim.settled_by:
+        facts.append(f"settled by {claim.settled_by}: {claim.reason}")
+    return ", ".join(facts)
+
+
+def _at(instant: datetime | None) -> str:
+    return "an unknown instant" if instant is None else instant.isoformat(timespec="seconds")

@@ -1,0 +1,280 @@
+"""What a run does to the outside: the model, the tools and their probes, and the stores."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+from django.db import Error as DatabaseError
+from django.db import transaction
+
+from adk_django import signals
+from adk_django.agents import Agent
+from adk_django.asynchronous import gather_limited, in_pool
+from adk_django.bodies import Bodies
+from adk_django.checkpointer import Checkpointer
+from adk_django.conf import Tools
+from adk_django.core.checkpoint import PendingCall
+from adk_django.core.codec import EncodeError
+from adk_django.core.decide import Commit, Decision, decide
+from adk_django.core.effects import (
+    Claim,
+    Outcome,
+    OutcomeKind,
+    Slot,
+    arguments_digest,
+    idempotency_key,
+)
+from adk_django.core.messages import Message, ToolCall
+from adk_django.core.record import Writes, Written
+from adk_django.core.redaction import contains_mask
+from adk_django.core.state import Answered, Attempted, Failure, NotEntered, Probed, RunState
+from adk_django.exceptions import CheckpointError, ProviderError, StoreUnavailableError
+from adk_django.leases import RETRY_SECONDS, Leaseholder
+from adk_django.providers.base import ModelProvider, ModelRequest, ModelResponse
+from adk_django.stores.base import Stores
+from adk_django.tools import ArgumentsRefusedError
+
+Watch = Callable[[RunState, Decision], None]
+
+
+class RunPorts:
+    """The ports of one slice, sync and async.
+
+    ``inline`` keeps everything in this thread, as a TestCase needs. ``moved`` says whether the slice took one step.
+    """
+
+    def __init__(
+        self,
+        *,
+        agent: Agent,
+        provider: ModelProvider,
+        stores: Stores,
+        holder: Leaseholder,
+        checkpointer: Checkpointer,
+        settings: Tools,
+        inline: bool,
+        watch: Watch | None = None,
+    ) -> None:
+        self._agent, self._provider = agent, provider
+        self._stores, self._holder, self._checkpointer = stores, holder, checkpointer
+        self._settings, self._inline, self._watch = settings, inline, watch
+        self._bodies = Bodies(agent, stores, settings, checkpointer.mask, inline=inline)
+        self._run = {"tenant": holder.lease.tenant, "run_id": holder.lease.run_id}
+        self._sent: dict[Slot, float] = {}
+        self.moved = False
+
+    def show(self, run: RunState, decision: Decision) -> None:
+        """Tell whoever watches what is next."""
+        if self._watch is not None:
+            self._watch(run, decision)
+
+    # The model
+
+    def model(self, run: RunState, messages: tuple[Message, ...]) -> Answered:
+        """Ask the model. Raise ProviderError if it fails or answers what cannot be kept."""
+        self._holder.check()
+        try:
+            response = self._provider.request(self._request(messages))
+        except Exception as error:
+            raise self._provider_failed(error) from error
+        return self._answered(run, response)
+
+    async def amodel(self, run: RunState, messages: tuple[Message, ...]) -> Answered:
+        """Async twin of `model`."""
+        await in_pool(self._holder.check)
+        try:
+            response = await self._provider.arequest(self._request(messages))
+        except Exception as error:
+            raise self._provider_failed(error) from error
+        return self._answered(run, response)
+
+    def _request(self, messages: tuple[Message, ...]) -> ModelRequest:
+        return ModelRequest(self._agent.instructions, messages, tuple(tool.schema for tool in self._agent.tools))
+
+    def _provider_failed(self, error: Exception) -> ProviderError:
+        if isinstance(error, ProviderError):
+            return error
+        return ProviderError(
+            f"the model provider failed: {self._checkpointer.mask(f'{type(error).__name__}: {error}')}"
+        )
+
+    def _answered(self, run: RunState, response: ModelResponse) -> Answered:
+        self.moved = True
+        try:
+            _ = response.message.encoded  # what cannot be kept exactly never enters the conversation
+        except EncodeError as error:
+            raise ProviderError(f"the model answered what cannot be kept: {error}") from error
+        calls = enumerate(response.message.tool_calls, 1)
+        pending = tuple(self._pending(run, Slot(run.turn + 1, position), call) for position, call in calls)
+        return Answered(response.message, pending, response.usage, response.cost_micros)
+
+    def _pending(self, run: RunState, slot: Slot, call: ToolCall) -> PendingCall:
+        """Return the call as it will be made: validated, normalised, keyed and held once, from its real values."""
+        pending = PendingCall(slot, call.id, call.name, call.arguments)
+        tool = self._agent.by_name.get(call.name)
+        if tool is None:
+            return _refused(pending, f"unknown tool {call.name!r}")
+        if contains_mask(call.arguments):
+            return _refused(
+                pending, "an argument holds a mask in place of its real value: ask for the value, or do without"
+            )
+        try:
+            arguments = tool.normalised(_parsed(call.arguments))
+        except ArgumentsRefusedError as error:
+            return _refused(pending, str(error))
+        key, guaranteed = idempotency_key(run.record.salt, tool.name, slot, arguments, tool.key_arguments)
+        return PendingCall(
+            slot=slot,
+            provider_id=call.id,
+            tool=tool.name,
+            arguments=arguments,
+            key=key,
+            guaranteed=guaranteed,
+            effect=tool.effect,
+            held=tool.must_be_approved(arguments),
+            digest=arguments_digest(arguments),
+            key_arguments=tool.key_arguments,
+            time_limit_seconds=tool.time_limit_seconds,
+        )
+
+    # The tools
+
+    def tools(self, run: RunState, calls: tuple[PendingCall, ...]) -> Attempted:
+        """Make calls, one after another."""
+        self.moved = True
+        results: dict[Slot, Outcome | Failure | NotEntered] = {}
+        for call in calls:
+            self._holder.check()
+            claim = run.claims.get(call.slot)
+            late = claim is not None and self._too_late(claim)
+            results[call.slot] = NotEntered() if late else self._bodies.make(run, call, claim)
+        return Attempted(results)
+
+    async def atools(self, run: RunState, calls: tuple[PendingCall, ...]) -> Attempted:
+        """Make calls, several in progress together."""
+        self.moved = True
+
+        async def one(call: PendingCall) -> Outcome | Failure | NotEntered:
+            await in_pool(self._holder.check)
+            claim = run.claims.get(call.slot)
+            if claim is not None and self._too_late(claim):
+                return NotEntered()
+            return await self._bodies.amake(run, call, claim)
+
+        work = [lambda call=call: one(call) for call in calls]
+        results = await gather_limited(self._settings.max_concurrent, work)
+        return Attempted({call.slot: result for call, result in zip(calls, results, strict=True)})
+
+    def _too_late(self, claim: Claim) -> bool:
+        return time.monotonic() - self._sent.get(claim.slot, float("-inf")) >= claim.limit_seconds
+
+    def transact(self, run: RunState, call: PendingCall) -> RunState:
+        """Make a call and what is committed next in one transaction; the fence is compared last, before COMMIT.
+
+        Raise StoreUnavailableError if the database's answer to COMMIT never came: the next slice finds the row, or
+        not.
+        """
+        self._holder.check()
+        self.moved = True
+        tool = self._agent.by_name[call.tool]
+        try:
+            with transaction.atomic(using=tool.using, durable=True):
+                try:
+                    value = self._bodies.enter(run, call)
+                except Exception as error:
+                    raise _BodyRaisedError(error) from error
+                seen = run.observe(Attempted({call.slot: self._bodies.kept(value)}))
+                decision = cast(Commit, decide(seen))  # an outcome of this class is committed next, by its rule
+                written = self._stores.commit(
+                    self._checkpointer.prepare(decision.writes, **self._run), lease=self._holder.lease, joined=True
+                )
+        except _BodyRaisedError as error:
+            return run.observe(Attempted({call.slot: self._bodies.raised(call, error.raised)}))
+        except DatabaseError as error:
+            raise StoreUnavailableError(
+                f"the transaction of call {call.slot} ended without an answer: {error}"
+            ) from error
+        return seen.committed(decision.writes, self._told(decision.writes, written))
+
+    async def atransact(self, run: RunState, call: PendingCall) -> RunState:
+        """Async twin of `transact`."""
+        state: RunState = await in_pool(self.transact, run, call)
+        return state
+
+    # The probes
+
+    def probes(self, run: RunState, claims: tuple[Claim, ...]) -> Probed:
+        """Ask the probes of calls, one after another."""
+        calls = {call.slot: call for call in run.calls()}
+        replies = {}
+        for claim in claims:
+            self._holder.check()
+            call = calls[claim.slot]
+            context = self._bodies.context_of(run.record, call, claim, run.setting.fence)
+            replies[claim.slot] = self._bodies.probe(context, call, claim)
+        return Probed(replies)
+
+    async def aprobes(self, run: RunState, claims: tuple[Claim, ...]) -> Probed:
+        """Async twin of `probes`."""
+        probed: Probed = await in_pool(self.probes, run, claims)
+        return probed
+
+    # The stores
+
+    def commit(self, writes: Writes) -> Written:
+        """Write, and make a save that failed known. An outcome of a claim is tried again until the lease's end."""
+        self._holder.keep()
+        prepared = self._checkpointer.prepare(writes, **self._run)
+        sent = time.monotonic()
+        while True:
+            try:
+                written = self._stores.commit(prepared, lease=self._holder.lease)
+            except StoreUnavailableError:
+                if not any(claim.token for claim in writes.outcomes) or self._holder.late:
+                    raise
+                time.sleep(RETRY_SECONDS)
+            else:
+                self._sent.update({claim.slot: sent for claim in written.claims})
+                return self._told(writes, written)
+
+    async def acommit(self, writes: Writes) -> Written:
+        """Async twin of `commit`."""
+        written: Written = await in_pool(self.commit, writes)
+        return written
+
+    def _told(self, writes: Writes, written: Written) -> Written:
+        if written.claims or writes.outcomes or writes.settlements or (writes.frontier and not written.failed_save):
+            self.moved = True
+        if written.refusal is not None:
+            error = CheckpointError(f"{type(written.refusal).__name__}: {written.refusal}")
+            boundary = writes.boundary_name or "end"
+            self._checkpointer.report(written.failed_save, error, boundary=boundary, **self._run)
+        if writes.status is not None:
+            signals.run_stopped.send_robust(
+                sender=type(self), status=writes.status.value, reason=writes.reason, **self._run
+            )
+        return written
+
+
+class _BodyRaisedError(Exception):
+    """Carries what a body raised out of the transaction that it rolls back."""
+
+    def __init__(self, raised: Exception) -> None:
+        super().__init__(raised)
+        self.raised = raised
+
+
+def _refused(call: PendingCall, why: str) -> PendingCall:
+    return replace(call, result=Outcome.of(OutcomeKind.INVALID, why))
+
+
+def _parsed(arguments: Any) -> Any:
+    """Return arguments that came as JSON text, as some providers send them, as data."""
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        raise ArgumentsRefusedError("expected a JSON object of named arguments") from None

@@ -1,0 +1,138 @@
+"""What the stores hold of a run, read and weighed. Reading changes nothing and asks nobody."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+
+from adk_django.checkpointer import Checkpointer
+from adk_django.core.checkpoint import Checkpoint, CheckpointBoundary, HistoryHandle, PendingCall
+from adk_django.core.codec import EncodeError
+from adk_django.core.effects import Claim, Slot, arguments_digest
+from adk_django.core.lease import RunLease
+from adk_django.core.messages import Message, Usage
+from adk_django.core.plan import ResumePlan, plan
+from adk_django.core.record import Approval, ApprovalState, RunRecord, RunStatus
+from adk_django.core.redaction import contains_mask
+from adk_django.core.state import RunState, Setting
+from adk_django.exceptions import (
+    AdkError,
+    CheckpointDamagedError,
+    CheckpointPassedError,
+    MaskedArgumentsError,
+    StaleFrontierError,
+)
+from adk_django.stores.base import Stores
+
+
+class Recorded:
+    """What the stores hold of a run, and every reason not to carry it on. Reading it changes nothing."""
+
+    def __init__(self, stores: Stores, record: RunRecord, checkpointer: Checkpointer, *, strict: bool) -> None:
+        run_id, tenant = record.run_id, record.tenant
+        self.record = record
+        self.refusals: list[AdkError] = []
+        self.messages: tuple[Message, ...] = ()
+        self.checkpoint: Checkpoint | None = None
+        self.claims: dict[Slot, Claim] = {
+            claim.slot: claim for claim in stores.idempotency.look_up(run_id, tenant=tenant)
+        }
+        self.approvals: dict[Slot, Approval] = {
+            item.slot: item for item in stores.runs.approvals(run_id, tenant=tenant)
+        }
+        try:
+            self.checkpoint = stores.checkpoints.latest(run_id, tenant=tenant)
+            self.messages = self._conversation(stores)
+        except AdkError as error:
+            self.refusals.append(error)
+        calls = () if self.checkpoint is None else self.checkpoint.pending
+        outstanding = plan(calls, self.claims, strict=strict)
+        if not record.status.ended and not self.refusals:
+            self.refusals += self._passed()
+            self.refusals += self._stale(stores, checkpointer)
+            self.refusals += self._masked(outstanding)
+        self.plan: ResumePlan = replace(outstanding, obstacles=tuple(str(error) for error in self.refusals))
+
+    def _conversation(self, stores: Stores) -> tuple[Message, ...]:
+        frontier, record = self.checkpoint, self.record
+        if frontier is None:
+            return (Message.of("user", record.input),)
+        if frontier.history_handle is None:
+            return frontier.messages
+        return stores.history.fetch(frontier.history_handle, tenant=record.tenant)
+
+    def _passed(self) -> Iterable[AdkError]:
+        record, turn = self.record, 0 if self.checkpoint is None else self.checkpoint.turn
+        beyond = sorted(str(slot) for slot in self.claims if slot.turn > turn)
+        if record.failed_save:
+            yield CheckpointPassedError(
+                f"the run went on past its frontier: a later save failed ({record.failed_save})"
+            )
+        elif self.checkpoint is None and record.begun_at is not None:
+            yield CheckpointDamagedError("the frontier is lost: the run had begun and nothing of it is there")
+        elif beyond:
+            yield CheckpointPassedError(
+                f"the run went on past its frontier: there are records of calls {', '.join(beyond)}"
+            )
+
+    def _stale(self, stores: Stores, checkpointer: Checkpointer) -> Iterable[AdkError]:
+        ttl, frontier = checkpointer.policy.ttl_seconds, self.checkpoint
+        if ttl is None or frontier is None or frontier.created_at is None or self.record.status is RunStatus.WAITING:
+            return
+        age = stores.runs.now() - frontier.created_at
+        if age > timedelta(seconds=ttl):
+            yield StaleFrontierError(
+                f"the frontier is {age.total_seconds():.0f} seconds old, over the limit of {ttl:g}"
+            )
+
+    def _masked(self, outstanding: ResumePlan) -> Iterable[AdkError]:
+        masked = [
+            f"{item.call.slot} ({item.call.tool})"
+            for item in outstanding.to_dispatch
+            if contains_mask(item.call.arguments) and self._made_as_saved(item.call)
+        ]
+        if masked:
+            yield MaskedArgumentsError(f"the arguments of call {', '.join(masked)} were masked when they were saved")
+
+    def _made_as_saved(self, call: PendingCall) -> bool:
+        approval = self.approvals.get(call.slot)
+        if not call.held:
+            return True
+        return approval is not None and approval.state is ApprovalState.GRANTED and approval.edited is None
+
+    def state(self, lease: RunLease, setting: Setting) -> RunState:
+        """Return the state a slice under ``lease`` starts from."""
+        frontier, record = self.checkpoint, self.record
+        start = RunState(
+            record=record,
+            setting=setting,
+            messages=self.messages,
+            handle=HistoryHandle(record.tenant, record.run_id),
+            claims=self.claims,
+            approvals=self.approvals,
+            usage=record.usage,
+            cost_micros=record.cost_micros,
+            took_over=lease.took_over,
+            died=lease.deaths > 0,
+        )
+        if frontier is None:
+            return start
+        return replace(
+            start,
+            handle=frontier.history_handle or start.handle,
+            saved=frontier.sequence,
+            turn=frontier.turn,
+            open=frontier.boundary is not CheckpointBoundary.AFTER_TOOL_RESULT,
+            pending=tuple(_bound(call) for call in frontier.pending),
+            usage=frontier.usage if record.usage == Usage() else record.usage,
+            cost_micros=record.cost_micros or frontier.cost_micros,
+        )
+
+
+def _bound(call: PendingCall) -> PendingCall:
+    """Return ``call`` with the digest of the arguments it really has, by which an approval holds or is void."""
+    if contains_mask(call.arguments):
+        return call
+    try:
+        return replace(call, digest=arguments_digest(call.arguments))
+    except EncodeError:  # a frontier that was read has no such value
+        return replace(call, digest="")

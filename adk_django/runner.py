@@ -1,0 +1,296 @@
+"""AgentRunner: runs an agent from its input, or carries a run on. Both are one path."""
+
+import os
+import socket
+import uuid
+from dataclasses import dataclass
+from datetime import timedelta
+
+from adk_django.agents import Agent
+from adk_django.asynchronous import in_pool, in_testcase, sync_only
+from adk_django.bodies import Bodies
+from adk_django.checkpointer import Checkpointer
+from adk_django.conf import get_settings
+from adk_django.core.checkpoint import CheckpointPolicy, PendingCall
+from adk_django.core.codec import digest
+from adk_django.core.decide import Stop
+from adk_django.core.effects import Claim, EffectClass
+from adk_django.core.messages import Usage
+from adk_django.core.plan import plan
+from adk_django.core.record import RunRecord, RunStatus, Writes
+from adk_django.core.state import Reply, RunState
+from adk_django.drive import adrive, drive
+from adk_django.exceptions import (
+    CheckpointNotFoundError,
+    ConfigurationError,
+    IndeterminateToolCallError,
+    ProviderError,
+    ResumeError,
+    RunConflictError,
+    StaleFrontierError,
+)
+from adk_django.ports import RunPorts, Watch
+from adk_django.providers.base import ModelProvider
+from adk_django.resumer import ResumedRun, Resumer, setting_of, store_refusal
+from adk_django.stores import complete
+from adk_django.stores.base import HistoryStore, IdempotencyStore, LeaseStore, Stores
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a slice stopped.
+
+    ``status`` is the run's; ``output`` is the final answer's text, None until there is one.
+    """
+
+    run_id: str
+    status: RunStatus
+    reason: str
+    output: str | None
+    usage: Usage
+    iterations: int
+    fence: int
+
+
+def this_worker() -> str:
+    """Return a display name for this process."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+def default_checkpointer(stores: Stores) -> Checkpointer:
+    """Return the Checkpointer that ``ADK`` describes, on ``stores``."""
+    settings = get_settings()
+    given = settings.checkpoints
+    policy = CheckpointPolicy(
+        boundaries=frozenset(given.boundaries),  # type: ignore[arg-type]  # the policy makes them boundaries
+        max_bytes=given.max_bytes,
+        ttl_seconds=given.ttl_seconds,
+        save_timeout_seconds=given.save_timeout_seconds,
+    )
+    return Checkpointer(
+        stores.checkpoints,
+        policy,
+        redact=settings.redact.enabled,
+        extra_patterns=settings.redact.extra_patterns,
+        personal_data=settings.redact.personal_data,
+    )
+
+
+class AgentRunner:
+    """Runs agents under leases.
+
+    Each store that is not given is the one beside those that are, else that of ``ADK``.
+    """
+
+    def __init__(
+        self,
+        *,
+        provider: ModelProvider | None = None,
+        checkpoints: Checkpointer | None = None,
+        idempotency: IdempotencyStore | None = None,
+        leases: LeaseStore | None = None,
+        history: HistoryStore | None = None,
+        using: str | None = None,
+    ) -> None:
+        self._provider = provider
+        self.stores = complete(
+            checkpoints=None if checkpoints is None else checkpoints.store,
+            leases=leases,
+            idempotency=idempotency,
+            history=history,
+            using=using,
+        )
+        self.checkpointer = checkpoints or default_checkpointer(self.stores)
+
+    @sync_only
+    def run(
+        self, agent: Agent, input: str, *, tenant: str, run_id: str | None = None, user: str | None = None
+    ) -> RunResult:
+        """Create the run and carry it to its first stop. Raise RunConflictError if the id is taken."""
+        self.stores.refuse_transaction()
+        record, created = self.create(agent, input, tenant=tenant, run_id=run_id, user=user)
+        if not created:
+            raise RunConflictError(record.run_id, "start (AgentRunner.run only creates; runs.start gets or creates)")
+        return self.resume(agent, record.run_id, tenant=tenant)
+
+    async def arun(
+        self, agent: Agent, input: str, *, tenant: str, run_id: str | None = None, user: str | None = None
+    ) -> RunResult:
+        """Async twin of `run`."""
+        await in_pool(self.stores.refuse_transaction)
+        record, created = await in_pool(self.create, agent, input, tenant=tenant, run_id=run_id, user=user)
+        if not created:
+            raise RunConflictError(record.run_id, "start (AgentRunner.arun only creates; runs.start gets or creates)")
+        return await self.aresume(agent, record.run_id, tenant=tenant)
+
+    def create(
+        self, agent: Agent, input: str, *, tenant: str, run_id: str | None, user: str | None
+    ) -> tuple[RunRecord, bool]:
+        """Get or create the row of a run; return it and whether it is new. Joins the caller's transaction."""
+        return self.stores.runs.create(self.record_of(agent, input, tenant=tenant, run_id=run_id, user=user))
+
+    def record_of(self, agent: Agent, input: str, *, tenant: str, run_id: str | None, user: str | None) -> RunRecord:
+        """Return the row of a new run: its text masked, its digest of the real one."""
+        return RunRecord(
+            tenant=tenant,
+            run_id=str(uuid.uuid4()) if run_id is None else run_id,
+            agent=agent.name,
+            input=self.checkpointer.mask(input),
+            input_digest=digest(input),
+            salt=os.urandom(32).hex(),
+            user=user,
+        )
+
+    @sync_only
+    def resume(
+        self,
+        agent: Agent,
+        run_id: str,
+        *,
+        tenant: str,
+        carried: ResumedRun | None = None,
+        worker: str | None = None,
+        watch: Watch | None = None,
+        accept_revision: str | None = None,
+        accept_stale: bool = False,
+    ) -> RunResult:
+        """Carry a run on to its next stop and release it.
+
+        Raise CheckpointNotFoundError if there is no such run, and the refusal of the plan if it could not take one
+        step; a run that took one returns how it stopped. Waiting is returned, never raised.
+        """
+        if carried is None:
+            carried = self._take(agent, run_id, tenant, worker, accept_revision)
+        with carried:
+            if (ended := self._refused(agent, carried, accept_stale)) is not None:
+                return ended
+            state, ports = self._begin(agent, carried, watch)
+            try:
+                state, stop = drive(state, ports)
+            except ProviderError as error:
+                self._back_off(carried, error)
+                raise
+            return self._result(state, stop, moved=ports.moved)
+
+    async def aresume(
+        self,
+        agent: Agent,
+        run_id: str,
+        *,
+        tenant: str,
+        carried: ResumedRun | None = None,
+        worker: str | None = None,
+        watch: Watch | None = None,
+        accept_revision: str | None = None,
+        accept_stale: bool = False,
+    ) -> RunResult:
+        """Async twin of `resume`."""
+        if carried is None:
+            carried = await in_pool(self._take, agent, run_id, tenant, worker, accept_revision)
+        async with carried:
+            if (ended := await in_pool(self._refused, agent, carried, accept_stale)) is not None:
+                return ended
+            state, ports = self._begin(agent, carried, watch)
+            try:
+                state, stop = await adrive(state, ports)
+            except ProviderError as error:
+                await in_pool(self._back_off, carried, error)
+                raise
+            return self._result(state, stop, moved=ports.moved)
+
+    def ask(self, agent: Agent, record: RunRecord, call: PendingCall, claim: Claim) -> Reply:
+        """Ask the probe of one call, on a person's request; changes nothing."""
+        bodies = Bodies(agent, self.stores, get_settings().tools, self.checkpointer.mask, inline=in_testcase())
+        return bodies.probe(bodies.context_of(record, call, claim), call, claim)
+
+    def _take(self, agent: Agent, run_id: str, tenant: str, worker: str | None, accept: str | None) -> ResumedRun:
+        resumer = Resumer(
+            checkpoints=self.checkpointer,
+            leases=self.stores.leases,
+            history=self.stores.history,
+            idempotency=self.stores.idempotency,
+        )
+        carried = resumer.take(run_id, tenant=tenant, worker=worker or this_worker(), agent=agent, accept=accept)
+        if carried is None:
+            raise CheckpointNotFoundError(f"there is no run {run_id} of tenant {tenant}")
+        return carried
+
+    def _refused(self, agent: Agent, carried: ResumedRun, accept_stale: bool) -> RunResult | None:
+        """Return how a run ended, if it has; raise what speaks against carrying it on, if anything does."""
+        record, deaths = carried.recorded.record, carried.lease.deaths
+        if record.status.ended:
+            return self._ended(record, carried.lease.fence)
+        cap = get_settings().resume.max_deaths
+        if record.status is not RunStatus.QUARANTINED and deaths >= cap:
+            reason = f"its worker died {deaths} times without progress: adk_release"
+            carried.stores.commit(Writes(status=RunStatus.QUARANTINED, reason=reason), lease=carried.lease)
+            raise ResumeError(f"run {record.run_id} is quarantined: {reason}")
+        if record.status is RunStatus.QUARANTINED:
+            raise ResumeError(f"run {record.run_id} is quarantined: {record.reason}")
+        for error in carried.recorded.refusals:
+            if not (accept_stale and isinstance(error, StaleFrontierError)):
+                store_refusal(carried, error)
+                raise error
+        self._refuse_stores(agent)
+        return None
+
+    def _refuse_stores(self, agent: Agent) -> None:
+        for tool in agent.tools:
+            if tool.effect is EffectClass.TRANSACTIONAL and tool.using not in self.stores.joins:
+                raise ConfigurationError(
+                    f"tool {tool.name} is transactional on {tool.using!r}, where the run's stores are not: "
+                    f"expected the ORM stores on that alias"
+                )
+
+    def _begin(self, agent: Agent, carried: ResumedRun, watch: Watch | None) -> tuple[RunState, RunPorts]:
+        provider = self._provider or agent.provider
+        if provider is None:
+            raise ConfigurationError(
+                f"agent {agent.name} has no provider: Agent(provider=...) or AgentRunner(provider=...)"
+            )
+        ports = RunPorts(
+            agent=agent,
+            provider=provider,
+            stores=self.stores,
+            holder=carried.holder,
+            checkpointer=self.checkpointer,
+            settings=get_settings().tools,
+            inline=not carried.holder.background,
+            watch=watch,
+        )
+        return carried.recorded.state(carried.lease, setting_of(agent, carried.lease, self.checkpointer)), ports
+
+    def _back_off(self, carried: ResumedRun, error: ProviderError) -> None:
+        """Say when the run is tried again: each time twice as late as before, up to the longest."""
+        first, longest = get_settings().resume.backoff_seconds
+        now = self.stores.runs.now()
+        record = self.stores.runs.get(carried.lease.run_id, tenant=carried.lease.tenant)
+        wait = first
+        if record is not None and record.reason.startswith(PROVIDER_FAILED) and record.wake_at and record.updated_at:
+            wait = min(2 * (record.wake_at - record.updated_at).total_seconds(), longest)
+        again = now + timedelta(seconds=wait)
+        reason = f"{PROVIDER_FAILED}, next try at {again.isoformat(timespec='seconds')}: {error}"
+        seen = None if record is None else record.wake_at
+        writes = Writes(status=RunStatus.ACTIVE, reason=reason, wake_at=again, wake_seen=seen)
+        self.stores.commit(writes, lease=carried.lease)
+
+    def _result(self, state: RunState, stop: Stop, *, moved: bool) -> RunResult:
+        if not moved and stop.status in (RunStatus.UNDECIDED, RunStatus.ACTIVE):
+            unknown = plan(state.calls(), state.claims, strict=state.setting.strict).indeterminate
+            raise IndeterminateToolCallError(unknown)
+        return RunResult(
+            run_id=state.record.run_id,
+            status=stop.status,
+            reason=stop.reason,
+            output=state.record.output,
+            usage=state.usage,
+            iterations=state.turn,
+            fence=state.setting.fence,
+        )
+
+    @staticmethod
+    def _ended(record: RunRecord, fence: int) -> RunResult:
+        return RunResult(record.run_id, record.status, record.reason, record.output, record.usage, 0, fence)
+
+
+PROVIDER_FAILED = "the model provider failed"

@@ -1,0 +1,91 @@
+"""The handler: which stores a run lives in, from ``ADK["STORES"]`` and from the ones a caller brings."""
+
+from typing import Any
+
+from django.utils.module_loading import import_string
+
+from adk_django.conf import get_settings
+from adk_django.exceptions import ConfigurationError
+from adk_django.stores.base import CheckpointStore, HistoryStore, IdempotencyStore, LeaseStore, RunStore, Stores
+from adk_django.stores.memory import (
+    MemoryCheckpointStore,
+    MemoryHistoryStore,
+    MemoryIdempotencyStore,
+    MemoryLeaseStore,
+    MemoryRunStore,
+    MemoryStores,
+)
+
+_MEMORY = (MemoryCheckpointStore, MemoryLeaseStore, MemoryIdempotencyStore, MemoryHistoryStore)
+
+
+def complete(
+    *,
+    checkpoints: CheckpointStore | None = None,
+    leases: LeaseStore | None = None,
+    idempotency: IdempotencyStore | None = None,
+    history: HistoryStore | None = None,
+    using: str | None = None,
+) -> Stores:
+    """Return a whole set of stores around those that are given.
+
+    What is not given is a memory store beside a memory store, else that of ``ADK["STORES"]``. Stores that share one
+    database, or one memory, commit together; others one after another.
+    """
+    brought = [store for store in (checkpoints, leases, idempotency, history) if store is not None]
+    memory = next((store for store in brought if isinstance(store, _MEMORY)), None)
+    if memory is not None:
+        space = memory.space
+        return _bundle(
+            checkpoints or MemoryCheckpointStore(space),
+            leases or MemoryLeaseStore(space),
+            idempotency or MemoryIdempotencyStore(space),
+            history or MemoryHistoryStore(space),
+            MemoryRunStore(space),
+        )
+    from adk_django.stores.orm import OrmRunStore  # its models need the app registry, the memory stores do not
+
+    alias = using or next((store.using for store in brought if getattr(store, "using", None)), None)
+    return _bundle(
+        checkpoints or _configured("checkpoints", alias),
+        leases or _configured("leases", alias),
+        idempotency or _configured("idempotency", alias),
+        history or _configured("history", alias),
+        OrmRunStore(using=alias),
+    )
+
+
+def _configured(kind: str, alias: str | None) -> Any:
+    path, options = get_settings().stores[kind]
+    if alias is not None and path.startswith("adk_django.stores.orm."):
+        options = {"using": alias, **options}
+    try:
+        return import_string(path)(**options)
+    except (ImportError, TypeError) as error:
+        raise ConfigurationError(f"ADK['STORES'][{kind!r}] cannot be made from {path!r}: {error}") from error
+
+
+def _bundle(
+    checkpoints: CheckpointStore,
+    leases: LeaseStore,
+    idempotency: IdempotencyStore,
+    history: HistoryStore,
+    runs: RunStore,
+) -> Stores:
+    stores = (checkpoints, leases, idempotency, history, runs)
+    kinds = {type(store) for store in stores}
+    if kinds == {*_MEMORY, MemoryRunStore} and len({id(store.space) for store in stores}) == 1:  # type: ignore[attr-defined]
+        return MemoryStores(*stores)
+    if not isinstance(runs, MemoryRunStore):
+        from adk_django.stores import orm
+
+        shared = {
+            orm.OrmCheckpointStore,
+            orm.OrmLeaseStore,
+            orm.OrmIdempotencyStore,
+            orm.OrmHistoryStore,
+            orm.OrmRunStore,
+        }
+        if kinds == shared and len({store.using for store in stores}) == 1:  # type: ignore[attr-defined]
+            return orm.OrmStores(*stores)
+    return Stores(*stores, save_timeout_seconds=get_settings().checkpoints.save_timeout_seconds)
