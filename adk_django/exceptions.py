@@ -72,9 +72,7 @@ class RunConflictError(RunError):
     code = "run-conflict"
 
     def __init__(self, run_id: str, field: str) -> None:
-        super().__init__(
-            f"run {run_id} exists with another {field}: use another run id, or start it with the same {field}"
-        )
+        super().__init__(f"run {run_id} already has another {field}: use another run id, or the same {field}")
         self.run_id, self.field = run_id, field
 
 

@@ -116,13 +116,11 @@ class RunPorts:
         tool = self._agent.by_name.get(call.name)
         if tool is None:
             return _refused(pending, f"unknown tool {call.name!r}")
-        if contains_mask(call.arguments):
-            return _refused(
-                pending, "an argument holds a mask in place of its real value: ask for the value, or do without"
-            )
         try:
+            if contains_mask(call.arguments):
+                return _refused(pending, "an argument holds a mask in place of its value: ask for it, or do without")
             arguments = tool.normalised(_parsed(call.arguments))
-        except ArgumentsRefusedError as error:
+        except (ArgumentsRefusedError, EncodeError) as error:
             return _refused(pending, str(error))
         key, guaranteed = idempotency_key(run.record.salt, tool.name, slot, arguments, tool.key_arguments)
         return PendingCall(

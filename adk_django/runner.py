@@ -110,7 +110,7 @@ class AgentRunner:
         self.stores.refuse_transaction()
         record, created = self.create(agent, input, tenant=tenant, run_id=run_id, user=user)
         if not created:
-            raise RunConflictError(record.run_id, "start (AgentRunner.run only creates; runs.start gets or creates)")
+            raise RunConflictError(record.run_id, "start")
         return self.resume(agent, record.run_id, tenant=tenant)
 
     async def arun(
@@ -120,7 +120,7 @@ class AgentRunner:
         await in_pool(self.stores.refuse_transaction)
         record, created = await in_pool(self.create, agent, input, tenant=tenant, run_id=run_id, user=user)
         if not created:
-            raise RunConflictError(record.run_id, "start (AgentRunner.arun only creates; runs.start gets or creates)")
+            raise RunConflictError(record.run_id, "start")
         return await self.aresume(agent, record.run_id, tenant=tenant)
 
     def create(

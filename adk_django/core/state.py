@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 from adk_django.core.checkpoint import Checkpoint, CheckpointBoundary, HistoryHandle, PendingCall
@@ -20,8 +19,6 @@ from adk_django.core.effects import (
 from adk_django.core.messages import Message, ToolResult, Usage
 from adk_django.core.plan import owner_of
 from adk_django.core.record import Answer, Approval, ApprovalState, RunRecord, RunStatus, Spend, Writes, Written
-
-_NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -109,15 +106,15 @@ class RunState:
     turn: int = 0
     open: bool = False
     pending: tuple[PendingCall, ...] = ()
-    claims: Mapping[Slot, Claim] = _NOTHING
-    approvals: Mapping[Slot, Approval] = _NOTHING
+    claims: Mapping[Slot, Claim] = field(default_factory=dict)
+    approvals: Mapping[Slot, Approval] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
     cost_micros: int = 0
     fresh: frozenset[Slot] = frozenset()
-    outcomes: Mapping[Slot, Claim] = _NOTHING
-    failures: Mapping[Slot, Claim] = _NOTHING
+    outcomes: Mapping[Slot, Claim] = field(default_factory=dict)
+    failures: Mapping[Slot, Claim] = field(default_factory=dict)
     abandoned: frozenset[Slot] = frozenset()
-    replies: Mapping[Slot, Reply] = _NOTHING
+    replies: Mapping[Slot, Reply] = field(default_factory=dict)
     spend: tuple[Spend, ...] = ()
     tried: frozenset[tuple[int, int]] = frozenset()
     unaskable: str = ""
