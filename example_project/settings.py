@@ -1,8 +1,10 @@
 """Settings of the example: a small travel product whose agent books flights.
 
-Two environment variables change them:
+Four environment variables change them:
 
     EXAMPLE_DATABASE_URL=postgresql://user:password@host:5432/travel    PostgreSQL instead of SQLite
+    EXAMPLE_SQLITE=path                                                 another SQLite file than db.sqlite3
+    EXAMPLE_LEASE_SECONDS=60                                            how long a dead worker's lease stands
     AIRLINE_URL=http://127.0.0.1:8765                                   where the airline listens
 """
 
@@ -59,7 +61,7 @@ TEMPLATES = [
 def _sqlite() -> dict[str, Any]:
     return {
         "ENGINE": "django.db.backends.sqlite3",
-        "NAME": BASE_DIR / "db.sqlite3",
+        "NAME": os.environ.get("EXAMPLE_SQLITE") or BASE_DIR / "db.sqlite3",
         "OPTIONS": {
             # WAL: readers (the admin) do not hold up the worker that writes, nor it them.
             # FULL, not the NORMAL often advised beside WAL: under NORMAL a power loss may take back the last commits.
@@ -110,3 +112,9 @@ LANGUAGE_CODE = "en"
 STATIC_URL = "static/"
 
 AIRLINE_URL = os.environ.get("AIRLINE_URL", "http://127.0.0.1:8765")
+
+_lease_seconds = float(os.environ.get("EXAMPLE_LEASE_SECONDS", "60"))
+ADK = {
+    # Long enough that a busy machine renews in time; a dead worker's run stands still for as long.
+    "LEASES": {"ttl_seconds": _lease_seconds, "renew_within_seconds": _lease_seconds / 3},
+}

@@ -19,7 +19,9 @@ PROJECT_DIR = Path(__file__).resolve().parents[2]
 
 
 @contextmanager
-def airline(db: Path, *, honour_keys: bool = False, stall_after_sale: Path | None = None) -> Iterator[str]:
+def airline(
+    db: Path, *, honour_keys: bool = False, stall_after_sale: Path | None = None, look_up_down: Path | None = None
+) -> Iterator[str]:
     """Run the airline for the length of the block and yield its URL; it goes down with this process, however that ends.
 
     Raise RuntimeError if it does not start.
@@ -31,8 +33,9 @@ def airline(db: Path, *, honour_keys: bool = False, stall_after_sale: Path | Non
     command += ["--port", "0", "--port-file", str(port_file), "--exit-with-parent", str(os.getpid())]
     if honour_keys:
         command.append("--honour-keys")
-    if stall_after_sale is not None:
-        command += ["--stall-after-sale", str(stall_after_sale.absolute())]
+    for option, file in (("--stall-after-sale", stall_after_sale), ("--look-up-down", look_up_down)):
+        if file is not None:
+            command += [option, str(file.absolute())]
     process = subprocess.Popen(command, cwd=PROJECT_DIR, stdin=subprocess.DEVNULL)  # noqa: S603 - our own words
     try:
         yield f"http://127.0.0.1:{_port(process, port_file)}"

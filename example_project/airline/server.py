@@ -163,6 +163,8 @@ class Handler(BaseHTTPRequestHandler):
             origin, destination = _text(query, "from").upper(), _text(query, "to").upper()
             return 200, {"flights": self.server.books.flights(origin, destination)}
         if url.path == "/seats" and "key" in query:
+            if self.server.look_up_down is not None and self.server.look_up_down.exists():
+                raise Refused(503, "the look-up is down for maintenance", sold=None)
             return 200, {"sold": True, **asdict(self.server.books.under(_key(query, "key")))}
         if url.path == "/seats":
             seats = self.server.books.all()
@@ -228,10 +230,19 @@ class AirlineServer(ThreadingHTTPServer):
 
     request_queue_size = 64
 
-    def __init__(self, port: int, books: Books, *, stall_after_sale: Path | None, parent: int | None) -> None:
+    def __init__(
+        self,
+        port: int,
+        books: Books,
+        *,
+        stall_after_sale: Path | None,
+        look_up_down: Path | None,
+        parent: int | None,
+    ) -> None:
         super().__init__(("127.0.0.1", port), Handler)
         self.books = books
         self.stall_after_sale = stall_after_sale
+        self.look_up_down = look_up_down
         self._parent = parent
 
     def service_actions(self) -> None:
@@ -276,14 +287,25 @@ def main(argv: list[str] | None = None) -> None:
         metavar="FILE",
         help="while FILE exists: sell the seat, write FILE.sold, and hold the answer until FILE or the buyer is gone",
     )
+    parser.add_argument(
+        "--look-up-down",
+        type=Path,
+        metavar="FILE",
+        help="while FILE exists: answer no question about a key (503)",
+    )
     parser.add_argument("--exit-with-parent", type=int, metavar="PID", help="stop once PID is no longer the parent")
     options = parser.parse_args(argv)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     with contextlib.closing(Books(options.db, honour_keys=options.honour_keys)) as books:
-        stall, parent = options.stall_after_sale, options.exit_with_parent
-        with AirlineServer(options.port, books, stall_after_sale=stall, parent=parent) as server:
+        with AirlineServer(
+            options.port,
+            books,
+            stall_after_sale=options.stall_after_sale,
+            look_up_down=options.look_up_down,
+            parent=options.exit_with_parent,
+        ) as server:
             if options.port_file:
                 _write(options.port_file, str(server.server_port))
             server.serve_forever(poll_interval=POLL_SECONDS)

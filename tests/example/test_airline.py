@@ -160,6 +160,20 @@ def test_an_airline_that_is_down_or_another_page_settles_nothing(books, at):
         client.status("key-1")
 
 
+def test_a_look_up_that_is_down_settles_nothing_and_comes_back(books, at, tmp_path):
+    down = tmp_path / "down"
+    with airline(books, look_up_down=down) as url:
+        at(url)
+        down.touch()
+        seat = client.book("AD101", "Ada", "key-1")
+        for key in ("key-1", "key-2"):
+            with pytest.raises(client.NoAnswer, match="down"):
+                client.status(key)
+        down.unlink()
+        assert client.status("key-1") == seat
+        assert client.status("key-2") is None
+
+
 def test_a_seat_whose_buyer_was_killed_stays_sold(books, at, tmp_path):
     stall = tmp_path / "stall"
     stall.touch()
