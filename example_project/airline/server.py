@@ -298,17 +298,19 @@ def main(argv: list[str] | None = None) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
-    with contextlib.closing(Books(options.db, honour_keys=options.honour_keys)) as books:
-        with AirlineServer(
+    with (
+        contextlib.closing(Books(options.db, honour_keys=options.honour_keys)) as books,
+        AirlineServer(
             options.port,
             books,
             stall_after_sale=options.stall_after_sale,
             look_up_down=options.look_up_down,
             parent=options.exit_with_parent,
-        ) as server:
-            if options.port_file:
-                _write(options.port_file, str(server.server_port))
-            server.serve_forever(poll_interval=POLL_SECONDS)
+        ) as server,
+    ):
+        if options.port_file:
+            _write(options.port_file, str(server.server_port))
+        server.serve_forever(poll_interval=POLL_SECONDS)
 
 
 if __name__ == "__main__":
