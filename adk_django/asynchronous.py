@@ -10,7 +10,7 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
@@ -56,7 +56,7 @@ def twin(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], 
     """Return the async twin of a sync method: whatever overrides it is what the twin runs."""
     name = method.__name__
 
-    async def call(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         result: R = await in_pool(getattr(self, name), *args, **kwargs)
         return result
 
@@ -197,7 +197,7 @@ class Work(Generic[R]):
         return await waiting
 
 
-async def gather_limited(limit: int, work: list[Callable[[], Awaitable[R]]]) -> list[R]:
+async def gather_limited(limit: int, work: Sequence[Callable[[], Awaitable[R]]]) -> list[R]:
     """Await the results of ``work`` in order, at most ``limit`` in progress at once."""
     gate = asyncio.Semaphore(limit)
 

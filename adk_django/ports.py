@@ -1,5 +1,6 @@
 """What a run does to the outside: the model, the tools and their probes, and the stores."""
 
+import functools
 import json
 import time
 from collections.abc import Callable
@@ -161,7 +162,7 @@ class RunPorts:
                 return NotEntered()
             return await self._bodies.amake(run, call, claim)
 
-        work = [lambda call=call: one(call) for call in calls]
+        work = [functools.partial(one, call) for call in calls]
         results = await gather_limited(self._settings.max_concurrent, work)
         return Attempted({call.slot: result for call, result in zip(calls, results, strict=True)})
 

@@ -74,7 +74,7 @@ def owner_of(call: PendingCall, claims: Mapping[Slot, Claim]) -> Claim | None:
     it.
     """
     for claim in claims.values():
-        if claim.key != call.key or claim.slot == call.slot or call.key is None or not call.guaranteed:
+        if not call.guaranteed or claim.key != call.key or claim.slot == call.slot:
             continue
         same_turn_before = claim.slot.turn == call.slot.turn and claim.slot.position < call.slot.position
         if claim.state in HELD_STATES or (claim.state is ClaimState.FAILED and same_turn_before):

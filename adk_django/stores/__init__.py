@@ -45,7 +45,7 @@ def complete(
         )
     from adk_django.stores.orm import OrmRunStore  # its models need the app registry, the memory stores do not
 
-    alias = using or next((store.using for store in brought if getattr(store, "using", None)), None)
+    alias = using or next((found for store in brought if (found := getattr(store, "using", None))), None)
     return _bundle(
         checkpoints or _configured("checkpoints", alias),
         leases or _configured("leases", alias),
@@ -74,8 +74,8 @@ def _bundle(
 ) -> Stores:
     stores = (checkpoints, leases, idempotency, history, runs)
     kinds = {type(store) for store in stores}
-    if kinds == {*_MEMORY, MemoryRunStore} and len({id(store.space) for store in stores}) == 1:  # type: ignore[attr-defined]
-        return MemoryStores(*stores)
+    if kinds == {*_MEMORY, MemoryRunStore} and len({id(getattr(store, "space", None)) for store in stores}) == 1:
+        return MemoryStores(checkpoints, leases, idempotency, history, runs)
     if not isinstance(runs, MemoryRunStore):
         from adk_django.stores import orm
 
@@ -86,6 +86,7 @@ def _bundle(
             orm.OrmHistoryStore,
             orm.OrmRunStore,
         }
-        if kinds == shared and len({store.using for store in stores}) == 1:  # type: ignore[attr-defined]
-            return orm.OrmStores(*stores)
-    return Stores(*stores, save_timeout_seconds=get_settings().checkpoints.save_timeout_seconds)
+        if kinds == shared and len({getattr(store, "using", None) for store in stores}) == 1:
+            return orm.OrmStores(checkpoints, leases, idempotency, history, runs)
+    seconds = get_settings().checkpoints.save_timeout_seconds
+    return Stores(checkpoints, leases, idempotency, history, runs, save_timeout_seconds=seconds)

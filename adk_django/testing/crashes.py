@@ -96,7 +96,11 @@ class Crasher:
     def effect(self, name: str, call: Callable[[], Any]) -> Any:
         """Do one effect, struck before or after where that is the point."""
         index = self._enter(name)
-        result = call()
+        try:
+            result = call()
+        except Exception:
+            self._hit(index, "after")  # what it did is done, whatever it says of it
+            raise
         self._hit(index, "after")
         return result
 
@@ -125,7 +129,11 @@ class Crasher:
             @functools.wraps(body)
             async def acall(*args: Any, **kwargs: Any) -> Any:
                 index = self._enter(name)
-                result = await body(*args, **kwargs)
+                try:
+                    result = await body(*args, **kwargs)
+                except Exception:
+                    self._hit(index, "after")
+                    raise
                 self._hit(index, "after")
                 return result
 

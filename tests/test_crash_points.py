@@ -1,0 +1,158 @@
+"""Every crash point of every scenario, one at a time and in pairs, and every theft: no effect is doubled or lost."""
+
+import itertools
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from adk_django.core.messages import Message, ToolCall, ToolResult
+from adk_django.core.record import RunStatus
+from adk_django.testing import Crash, EffectLog
+from adk_django.testing.crashes import Crasher, CrashPoint, crash_points
+from tests.scenarios import SCENARIOS, TRANSACTIONAL, Scenario
+from tests.worlds import World, finish, slice_of
+
+counter = itertools.count()
+ONCE = ("book", "mail", "wire", "once", "note")
+
+
+def fresh_log(tmp_path: Path) -> EffectLog:
+    return EffectLog(tmp_path / f"{next(counter)}.log")
+
+
+def run_id() -> str:
+    return f"run_{next(counter)}"
+
+
+def expected(world: World, scenario: Scenario, tmp_path: Path, using: str | None) -> Counter[str]:
+    """Return how often each tool's effect happens when nothing goes wrong."""
+    log = fresh_log(tmp_path)
+    assert finish(world, scenario, log, run_id(), using=using).status is RunStatus.COMPLETED
+    return Counter(line.split("/")[0] for line in log.lines())
+
+
+def check(log: EffectLog, wanted: Counter[str], where: str) -> None:
+    """Assert that each effect is there, and each that must not be repeated is there once for its key."""
+    lines = Counter(log.lines())
+    keys: dict[str, set[str]] = {}
+    for line, times in lines.items():
+        name, key = line.split("/")
+        keys.setdefault(name, set()).add(key)
+        if name in ONCE:
+            assert times == 1, f"{where}: {name} was made {times} times under one key"
+    for name, times in wanted.items():
+        assert len(keys.get(name, ())) == times, f"{where}: {name} has {keys.get(name)}, wanted {times}"
+    assert set(keys) == set(wanted), where
+
+
+def points(world: World, scenario: Scenario, tmp_path: Path, using: str | None) -> list[CrashPoint]:
+    """Return the crash points of a first slice."""
+    return crash_points(lambda counting: slice_of(world, scenario, fresh_log(tmp_path), run_id(), counting, using=using))
+
+
+@pytest.fixture(params=SCENARIOS)
+def scenario(request: pytest.FixtureRequest) -> Scenario:
+    return SCENARIOS[request.param]
+
+
+@pytest.fixture(params=TRANSACTIONAL)
+def transactional(request: pytest.FixtureRequest) -> Scenario:
+    return TRANSACTIONAL[request.param]
+
+
+def every_single_crash(world: World, scenario: Scenario, tmp_path: Path, using: str | None = None) -> None:
+    wanted = expected(world, scenario, tmp_path, using)
+    listed = points(world, scenario, tmp_path, using)
+    assert len(listed) >= 8
+    for point in listed:
+        log, run = fresh_log(tmp_path), run_id()
+        assert slice_of(world, scenario, log, run, Crasher(point), using=using) is None
+        assert finish(world, scenario, log, run, using=using).status is RunStatus.COMPLETED
+        check(log, wanted, str(point))
+
+
+def every_theft(world: World, scenario: Scenario, tmp_path: Path, using: str | None = None) -> None:
+    wanted = expected(world, scenario, tmp_path, using)
+    for point in points(world, scenario, tmp_path, using):
+        log, run = fresh_log(tmp_path), run_id()
+        thief = Crasher(point, lambda run=run: world.steal(run), fatal=False)
+        slice_of(world, scenario, log, run, thief, using=using)
+        assert finish(world, scenario, log, run, using=using).status is RunStatus.COMPLETED
+        check(log, wanted, f"theft {point}")
+
+
+def every_pair(world: World, scenario: Scenario, tmp_path: Path, using: str | None = None) -> int:
+    wanted = expected(world, scenario, tmp_path, using)
+    pairs = 0
+    for first in points(world, scenario, tmp_path, using):
+        for index in itertools.count():
+            log, run = fresh_log(tmp_path), run_id()
+            slice_of(world, scenario, log, run, Crasher(first), using=using)
+            second = Crasher(CrashPoint(index // 2, "before" if index % 2 == 0 else "after"))
+            try:
+                slice_of(world, scenario, log, run, second, using=using)
+            except Exception:  # noqa: BLE001, S110  # a refusal of the second slice; its people go on below
+                pass
+            assert finish(world, scenario, log, run, using=using).status is RunStatus.COMPLETED
+            check(log, wanted, f"{first}, then {index}")
+            pairs += 1
+            if not second.dead:
+                break
+    return pairs
+
+
+def test_every_single_crash_in_memory(scenario: Scenario, tmp_path: Path) -> None:
+    every_single_crash(World("memory"), scenario, tmp_path)
+
+
+def test_every_theft_in_memory(scenario: Scenario, tmp_path: Path) -> None:
+    every_theft(World("memory"), scenario, tmp_path)
+
+
+def test_every_pair_of_crashes_in_memory(scenario: Scenario, tmp_path: Path) -> None:
+    assert every_pair(World("memory"), scenario, tmp_path) > 16
+
+
+def test_every_single_crash_in_a_database(scenario: Scenario, alias: str, tmp_path: Path) -> None:
+    every_single_crash(World(alias), scenario, tmp_path)
+
+
+def test_every_theft_in_a_database(scenario: Scenario, alias: str, tmp_path: Path) -> None:
+    every_theft(World(alias), scenario, tmp_path)
+
+
+def test_every_single_crash_with_a_transactional_tool(transactional: Scenario, alias: str, tmp_path: Path) -> None:
+    every_single_crash(World(alias), transactional, tmp_path, using=alias)
+
+
+@pytest.mark.slow
+def test_every_pair_of_crashes_in_a_database(scenario: Scenario, alias: str, tmp_path: Path) -> None:
+    assert every_pair(World(alias), scenario, tmp_path) > 16
+
+
+def well_formed(messages: tuple[Message, ...]) -> bool:
+    """Return whether every call has exactly one result, in order, right behind the message that asked."""
+    for message, following in itertools.zip_longest(messages, messages[1:]):
+        asked = [part.id for part in message.parts if isinstance(part, ToolCall)]
+        if asked:
+            if following is None or following.role != "tool":
+                return False
+            if [part.call_id for part in following.parts if isinstance(part, ToolResult)] != asked:
+                return False
+    return True
+
+
+def test_the_model_is_given_a_well_formed_conversation_at_every_kill_point(scenario: Scenario, tmp_path: Path) -> None:
+    world = World("memory")
+    scenario.asked.clear()
+    for point in points(world, scenario, tmp_path, None):
+        log, run = fresh_log(tmp_path), run_id()
+        slice_of(world, scenario, log, run, Crasher(point))
+        finish(world, scenario, log, run)
+    assert len(scenario.asked) > 16
+    assert all(well_formed(request.messages) for request in scenario.asked)
+
+
+def test_a_crash_is_caught_by_no_tool() -> None:
+    assert not issubclass(Crash, Exception)
