@@ -1,4 +1,4 @@
-"""For the suites of products and stores: a scripted model, a clock, an effect log, crash points and the store suites."""
+"""For suites of products and of stores: a scripted model, a clock, an effect log, crash points, conformance."""
 
 from adk_django.testing.clock import FakeClock
 from adk_django.testing.crashes import Crash, Crasher, CrashPoint, crash_points

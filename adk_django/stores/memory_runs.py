@@ -1,0 +1,192 @@
+"""Run rows and requests in this process's memory."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from adk_django.core import codec
+from adk_django.core.effects import Claim
+from adk_django.core.messages import Usage
+from adk_django.core.record import Approval, ApprovalState, RunRecord, RunStatus, Writes, Written
+from adk_django.exceptions import (
+    ApprovalConflictError,
+    ApprovalError,
+    ApprovalExpiredError,
+    LeaseLostError,
+    RunForgottenError,
+)
+from adk_django.stores.base import RunStore
+from adk_django.stores.memory_space import ApprovalRow, InSpace, RunRows
+
+
+class MemoryRunStore(InSpace, RunStore):
+    """Run rows in memory."""
+
+    def create(self, record: RunRecord) -> tuple[RunRecord, bool]:
+        with self.space.lock:
+            run, now = self.space.read(record.tenant, record.run_id), self.space.now()
+            if run.forgotten:
+                raise RunForgottenError
+            if run.record is not None:
+                return _summed(run, run.record), False
+            made = replace(record, created_at=now, updated_at=now, usage=Usage(), cost_micros=0)
+            self.space.written(record.tenant, record.run_id).record = made
+            return made, True
+
+    def get(self, run_id: str, *, tenant: str) -> RunRecord | None:
+        with self.space.lock:
+            run = self.space.read(tenant, run_id)
+            return None if run.record is None else _summed(run, run.record)
+
+    def write(self, run_id: str, *, tenant: str, writes: Writes, fence: int) -> Written:
+        with self.space.lock:
+            run, now = self.space.check(tenant, run_id, fence), self.space.now()
+            row = run.record
+            if row is None:
+                raise LeaseLostError(f"there is no run {run_id} of tenant {tenant}", fence=fence)
+            for spend in writes.spend:
+                run.spends.setdefault((spend.turn, spend.fence), spend)
+            if not row.status.ended:
+                for request in writes.requests:
+                    _ask(run, request, now)
+                run.record = _changed(row, writes, fence, now)
+            return Written(cancel_requested_at=row.cancel_requested_at, at=now)
+
+    def gate(self, claim: Claim) -> bool:
+        with self.space.lock:
+            run = self.space.read(claim.tenant, claim.run_id)
+            if run.record is not None and run.record.cancel_requested_at is not None:
+                return False
+            if claim.request_id is None:
+                return True
+            asked = [row.approval for row in run.approvals.values() if row.approval.request_id == claim.request_id]
+            return any(item.state is ApprovalState.GRANTED and item.digest == claim.digest for item in asked)
+
+    def approvals(self, run_id: str, *, tenant: str) -> tuple[Approval, ...]:
+        with self.space.lock:
+            return tuple(row.read() for _, row in sorted(self.space.read(tenant, run_id).approvals.items()))
+
+    def decide(
+        self,
+        request_id: str,
+        *,
+        tenant: str,
+        grant: bool,
+        by: str,
+        reason: str,
+        edited: Any = None,
+        digest: str | None = None,
+    ) -> Approval:
+        state = ApprovalState.GRANTED if grant else ApprovalState.DENIED
+        text = codec.encode(edited)
+        with self.space.lock:
+            run, row = self._request(request_id, tenant)
+            now = self.space.now()
+            if run is None or row is None:
+                raise ApprovalError(f"there is no request {request_id} of tenant {tenant}")
+            asked = row.approval
+            if asked.state in (ApprovalState.GRANTED, ApprovalState.DENIED):
+                if (asked.state, row.edited) == (state, text):
+                    return row.read()
+                at = "" if asked.decided_at is None else asked.decided_at.isoformat()
+                raise ApprovalConflictError(f"{request_id} was {asked.state.value} by {asked.decided_by} at {at}")
+            if asked.state is ApprovalState.EXPIRED or (asked.expires_at is not None and now >= asked.expires_at):
+                raise ApprovalExpiredError(f"request {request_id} expired at {asked.expires_at}")
+            asked = replace(asked, state=state, decided_at=now, decided_by=by, reason=reason)
+            asked = replace(asked, digest=asked.digest if digest is None else digest)
+            run.approvals[asked.slot] = row = ApprovalRow(asked, row.arguments, text)
+            run.wake(now)
+            return row.read()
+
+    def request(self, request_id: str, *, tenant: str) -> Approval | None:
+        with self.space.lock:
+            _, row = self._request(request_id, tenant)
+            return None if row is None else row.read()
+
+    def _request(self, request_id: str, tenant: str) -> tuple[RunRows | None, ApprovalRow | None]:
+        for run in self.space.every():
+            for row in run.approvals.values():
+                if (row.approval.tenant, row.approval.request_id) == (tenant, request_id):
+                    return run, row
+        return None, None
+
+    def request_cancel(self, run_id: str, *, tenant: str, by: str, reason: str) -> RunRecord | None:
+        with self.space.lock:
+            run, now = self.space.read(tenant, run_id), self.space.now()
+            if run.record is None:
+                return None
+            if not run.record.status.ended and run.record.cancel_requested_at is None:
+                asked = {"cancel_requested_at": now, "cancel_requested_by": by, "cancel_reason": reason}
+                run.record = replace(run.record, **asked)  # type: ignore[arg-type]  # the fields of a row
+            run.wake(now)
+            return _summed(run, run.record)
+
+    def find(
+        self,
+        *,
+        tenant: str | None = None,
+        status: RunStatus | None = None,
+        agent: str | None = None,
+        stuck: bool = False,
+        limit: int = 100,
+        before: RunRecord | None = None,
+    ) -> tuple[RunRecord, ...]:
+        with self.space.lock:
+            now = self.space.now()
+            rows = [
+                _summed(run, row)
+                for run in self.space.every()
+                if (row := run.record) is not None
+                and tenant in (None, row.tenant)
+                and status in (None, row.status)
+                and agent in (None, row.agent)
+                and not (stuck and (row.status.ended or _advances(run, now)))
+                and (before is None or _place(row) < _place(before))
+            ]
+        return tuple(sorted(rows, key=_place, reverse=True)[:limit])
+
+    def now(self) -> datetime:
+        return self.space.now()
+
+
+def _place(row: RunRecord) -> tuple[datetime | None, str, str]:
+    return row.created_at, row.tenant, row.run_id
+
+
+def _advances(run: RunRows, now: datetime) -> bool:
+    return run.lease is not None and not run.released and run.lease.held_at(now)
+
+
+def _summed(run: RunRows, row: RunRecord) -> RunRecord:
+    usage, cost = Usage(), 0
+    for spend in run.spends.values():
+        usage, cost = usage + spend.usage, cost + spend.cost_micros
+    return replace(row, usage=usage, cost_micros=cost)
+
+
+def _changed(row: RunRecord, writes: Writes, fence: int, now: datetime) -> RunRecord:
+    row = replace(row, fence=fence, updated_at=now)
+    if writes.begins and row.begun_at is None:
+        row = replace(row, begun_at=now)
+    if writes.failed_save is not None:
+        row = replace(row, failed_save=writes.failed_save)
+    if writes.revision is not None:
+        row = replace(row, revision=writes.revision)
+    if writes.status is not None:
+        row = replace(row, status=writes.status, reason=writes.reason, output=writes.output)
+        if row.wake_at == writes.wake_seen:
+            row = replace(row, wake_at=writes.wake_at)
+    return row
+
+
+def _ask(run: RunRows, request: Approval, now: datetime) -> None:
+    old = run.approvals.get(request.slot)
+    if old is not None:
+        granted = old.approval.state is ApprovalState.GRANTED and old.approval.digest == request.digest
+        if granted or old.approval.request_id == request.request_id:
+            return
+    seconds = request.expires_seconds
+    until = None if seconds is None else now + timedelta(seconds=seconds)
+    asked = replace(request, requested_at=now, expires_at=until, arguments=None, edited=None)
+    texts = codec.encode(request.arguments), codec.encode(request.edited)
+    run.approvals[request.slot] = ApprovalRow(asked, *texts)
