@@ -11,7 +11,7 @@ import os
 
 from tests.servers import postgres_settings
 
-SECRET_KEY = "for-the-suite-alone"  # noqa: S105 (protects nothing)
+SECRET_KEY = "for-the-suite-alone"
 DEBUG = False
 ROOT_URLCONF = "tests.urls"
 STATIC_URL = "static/"
