@@ -1,0 +1,310 @@
+"""The tables of a run, with every constraint and index named by hand."""
+
+from django.db import migrations, models
+from django.db.models import Q
+
+
+class Migration(migrations.Migration):
+    initial = True
+
+    dependencies = []
+
+    operations = [
+        migrations.CreateModel(
+            name="Run",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("tenant", models.CharField(max_length=255)),
+                ("run_id", models.CharField(max_length=255)),
+                ("agent", models.TextField()),
+                ("revision", models.TextField(null=True)),
+                ("status", models.CharField(default="active", max_length=16)),
+                ("reason", models.TextField(default="")),
+                ("input", models.TextField()),
+                ("input_digest", models.TextField(default="")),
+                ("salt", models.TextField()),
+                ("output", models.TextField(null=True)),
+                ("user", models.TextField(null=True)),
+                ("scopes", models.TextField(default="[]")),
+                ("parent", models.TextField(null=True)),
+                ("fence", models.BigIntegerField(default=0)),
+                ("begun_at", models.DateTimeField(null=True)),
+                ("created_at", models.DateTimeField()),
+                ("updated_at", models.DateTimeField()),
+                ("wake_at", models.DateTimeField(null=True)),
+                ("cancel_requested_at", models.DateTimeField(null=True)),
+                ("cancel_requested_by", models.TextField(default="")),
+                ("cancel_reason", models.TextField(default="")),
+                ("failed_save", models.TextField(default="")),
+            ],
+            options={
+                "db_table": "adk_runs",
+                "constraints": [
+                    models.UniqueConstraint(fields=("tenant", "run_id"), name="adk_runs_one_per_id"),
+                    models.CheckConstraint(
+                        condition=Q(
+                            (
+                                "status__in",
+                                ["active", "waiting", "undecided", "quarantined", "completed", "failed", "cancelled"],
+                            )
+                        ),
+                        name="adk_runs_status_known",
+                    ),
+                ],
+                "indexes": [
+                    models.Index(
+                        condition=Q(
+                            ("status__in", ["active", "waiting", "undecided", "quarantined"]),
+                            ("wake_at__isnull", False),
+                        ),
+                        fields=["wake_at"],
+                        name="adk_runs_due",
+                    ),
+                    models.Index(fields=["-created_at", "-tenant", "-run_id"], name="adk_runs_newest"),
+                    models.Index(fields=["tenant", "-created_at", "-run_id"], name="adk_runs_newest_of_tenant"),
+                    models.Index(
+                        condition=Q(("status__in", ["active", "waiting", "undecided", "quarantined"])),
+                        fields=["status", "-created_at"],
+                        name="adk_runs_open",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Checkpoint",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("tenant", models.CharField(max_length=255)),
+                ("run_id", models.CharField(max_length=255)),
+                ("format_version", models.IntegerField()),
+                ("boundary", models.CharField(max_length=32)),
+                ("turn", models.IntegerField()),
+                ("fence", models.BigIntegerField()),
+                ("size", models.IntegerField()),
+                ("digest", models.TextField()),
+                ("payload", models.TextField()),
+                ("created_at", models.DateTimeField()),
+            ],
+            options={
+                "db_table": "adk_checkpoints",
+                "constraints": [
+                    models.UniqueConstraint(fields=("tenant", "run_id"), name="adk_checkpoints_one_per_run"),
+                    models.CheckConstraint(
+                        condition=Q(("boundary__in", ["after_model_call", "before_approval", "after_tool_result"])),
+                        name="adk_checkpoints_boundary_known",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="RunLease",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("tenant", models.CharField(max_length=255)),
+                ("run_id", models.CharField(max_length=255)),
+                ("holder", models.TextField(null=True)),
+                ("token", models.TextField(null=True)),
+                ("fence", models.BigIntegerField()),
+                ("acquired_at", models.DateTimeField(null=True)),
+                ("expires_at", models.DateTimeField(null=True)),
+                ("deaths", models.IntegerField(default=0)),
+                ("took_over", models.BooleanField(default=False)),
+                ("forgotten_at", models.DateTimeField(null=True)),
+            ],
+            options={
+                "db_table": "adk_run_leases",
+                "constraints": [
+                    models.UniqueConstraint(fields=("tenant", "run_id"), name="adk_run_leases_one_per_run"),
+                    models.CheckConstraint(
+                        condition=Q(
+                            Q(
+                                ("acquired_at__isnull", True),
+                                ("expires_at__isnull", True),
+                                ("holder__isnull", True),
+                                ("token__isnull", True),
+                            ),
+                            Q(
+                                ("acquired_at__isnull", False),
+                                ("expires_at__isnull", False),
+                                ("holder__isnull", False),
+                                ("token__isnull", False),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="adk_run_leases_held_or_not",
+                    ),
+                ],
+                "indexes": [
+                    models.Index(
+                        condition=Q(("token__isnull", False)), fields=["expires_at"], name="adk_run_leases_lapsing"
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="IdempotencyKey",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("tenant", models.CharField(max_length=255)),
+                ("run_id", models.CharField(max_length=255)),
+                ("turn", models.IntegerField()),
+                ("position", models.IntegerField()),
+                ("key", models.TextField()),
+                ("guaranteed", models.BooleanField(default=True)),
+                ("tool", models.TextField()),
+                ("effect", models.CharField(max_length=16)),
+                ("digest", models.TextField(default="")),
+                ("state", models.CharField(max_length=16)),
+                ("outcome", models.TextField(null=True)),
+                ("token", models.TextField(null=True)),
+                ("request_id", models.TextField(null=True)),
+                ("fence", models.BigIntegerField()),
+                ("attempt", models.IntegerField(default=1)),
+                ("limit_seconds", models.FloatField(default=0)),
+                ("begun_at", models.DateTimeField(null=True)),
+                ("deadline_at", models.DateTimeField(null=True)),
+                ("holder", models.TextField(default="")),
+                ("error", models.TextField(default="")),
+                ("settled_at", models.DateTimeField(null=True)),
+                ("settled_by", models.TextField(default="")),
+                ("reason", models.TextField(default="")),
+                ("late_outcome", models.TextField(null=True)),
+                ("late_at", models.DateTimeField(null=True)),
+                ("contested", models.BooleanField(default=False)),
+            ],
+            options={
+                "db_table": "adk_idempotency_keys",
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("tenant", "run_id", "turn", "position"), name="adk_idempotency_keys_one_per_slot"
+                    ),
+                    models.UniqueConstraint(
+                        condition=Q(("state__in", ["in_flight", "done", "never_ran"])),
+                        fields=("tenant", "run_id", "key"),
+                        name="adk_idempotency_keys_one_holder",
+                    ),
+                    models.CheckConstraint(
+                        condition=Q(("state__in", ["in_flight", "done", "never_ran", "failed", "copied"])),
+                        name="adk_idempotency_keys_state_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=Q(("effect__in", ["read_only", "idempotent", "effectful", "transactional"])),
+                        name="adk_idempotency_keys_effect_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=Q(
+                            Q(("outcome__isnull", True), ("state__in", ["in_flight", "never_ran"])),
+                            Q(Q(("state__in", ["in_flight", "never_ran"]), _negated=True), ("outcome__isnull", False)),
+                            _connector="OR",
+                        ),
+                        name="adk_idempotency_keys_outcome_if_done",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="TranscriptMessage",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("tenant", models.CharField(max_length=255)),
+                ("run_id", models.CharField(max_length=255)),
+                ("generation", models.IntegerField(default=1)),
+                ("position", models.IntegerField()),
+                ("fence", models.BigIntegerField()),
+                ("payload", models.TextField()),
+                ("digest", models.TextField()),
+            ],
+            options={
+                "db_table": "adk_transcript_messages",
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("tenant", "run_id", "generation", "position"),
+                        name="adk_transcript_messages_one_per_place",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Approval",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("tenant", models.CharField(max_length=255)),
+                ("run_id", models.CharField(max_length=255)),
+                ("request_id", models.TextField()),
+                ("turn", models.IntegerField()),
+                ("position", models.IntegerField()),
+                ("tool", models.TextField()),
+                ("digest", models.TextField()),
+                ("arguments", models.TextField()),
+                ("summary", models.TextField(default="")),
+                ("state", models.CharField(default="requested", max_length=16)),
+                ("edited", models.TextField(null=True)),
+                ("expires_seconds", models.FloatField(null=True)),
+                ("expires_at", models.DateTimeField(null=True)),
+                ("requested_at", models.DateTimeField()),
+                ("decided_at", models.DateTimeField(null=True)),
+                ("decided_by", models.TextField(default="")),
+                ("reason", models.TextField(default="")),
+            ],
+            options={
+                "db_table": "adk_approvals",
+                "constraints": [
+                    models.UniqueConstraint(fields=("tenant", "request_id"), name="adk_approvals_one_per_request"),
+                    models.UniqueConstraint(
+                        fields=("tenant", "run_id", "turn", "position"), name="adk_approvals_one_per_slot"
+                    ),
+                    models.CheckConstraint(
+                        condition=Q(("state__in", ["requested", "granted", "denied", "expired"])),
+                        name="adk_approvals_state_known",
+                    ),
+                ],
+                "indexes": [
+                    models.Index(condition=Q(("state", "requested")), fields=["expires_at"], name="adk_approvals_open"),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="RunEvent",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("tenant", models.CharField(max_length=255)),
+                ("run_id", models.CharField(max_length=255)),
+                ("at", models.DateTimeField()),
+                ("kind", models.CharField(max_length=32)),
+                ("by", models.TextField(default="")),
+                ("reason", models.TextField(default="")),
+                ("turn", models.IntegerField(null=True)),
+                ("position", models.IntegerField(null=True)),
+                ("detail", models.TextField(default="")),
+            ],
+            options={
+                "db_table": "adk_run_events",
+                "indexes": [
+                    models.Index(fields=["tenant", "run_id", "at"], name="adk_run_events_of_run"),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Spend",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("tenant", models.CharField(max_length=255)),
+                ("run_id", models.CharField(max_length=255)),
+                ("turn", models.IntegerField()),
+                ("fence", models.BigIntegerField()),
+                ("input_tokens", models.BigIntegerField(default=0)),
+                ("output_tokens", models.BigIntegerField(default=0)),
+                ("unknown_calls", models.IntegerField(default=0)),
+                ("cost_micros", models.BigIntegerField(default=0)),
+                ("spent_at", models.DateTimeField()),
+            ],
+            options={
+                "db_table": "adk_spend",
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("tenant", "run_id", "turn", "fence"), name="adk_spend_one_per_call"
+                    ),
+                ],
+            },
+        ),
+    ]

@@ -1,0 +1,189 @@
+"""Claims in the product's database."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from django.db import connections
+
+from adk_django import models
+from adk_django.core.effects import HELD_STATES, Claim, ClaimState, Outcome, Slot
+from adk_django.core.record import Answer, Writes
+from adk_django.exceptions import RunConflictError, SettlementError
+from adk_django.stores.base import IdempotencyStore
+from adk_django.stores.orm_apply import Applied, apply
+from adk_django.stores.orm_base import OnAlias, after_lock, lock_run, lost, run_row, told, wake
+from adk_django.stores.orm_parts import Scope, of_claim, of_run, past_deadline, settled
+from adk_django.stores.orm_rows import claim_of
+from adk_django.stores.sql import Clock, Dialect, Part, Sql, both, mapped, run_joined
+
+_REPLACEABLE = (ClaimState.IN_FLIGHT, ClaimState.NEVER_RAN)
+_OPEN_TO_EVIDENCE = "(target.state IN ('in_flight', 'never_ran') OR target.settled_at IS NOT NULL)"
+
+
+class OrmIdempotencyStore(OnAlias, IdempotencyStore):
+    """Claims in ``adk_idempotency_keys``."""
+
+    model = models.IdempotencyKey
+
+    def begin(self, claim: Claim, *, fence: int) -> Claim:
+        with mapped(self.alias):
+            applied = self._apply(claim, fence, Writes(claims=(claim,)))
+            if applied.counts["claim_0"]:
+                (found,) = self._rows(claim.run_id, claim.tenant, turn=claim.slot.turn, position=claim.slot.position)
+                return found
+            rows = self._rows(claim.run_id, claim.tenant)
+        for found in rows:
+            if found.slot == claim.slot and not (found.token == claim.replaces and found.state in _REPLACEABLE):
+                return found
+        return next(
+            found
+            for found in rows
+            if found.slot != claim.slot and found.key == claim.key and found.state in HELD_STATES
+        )
+
+    def look_up(self, run_id: str, *, tenant: str, keys: Sequence[str] | None = None) -> tuple[Claim, ...]:
+        with mapped(self.alias):
+            return self._rows(run_id, tenant, **({} if keys is None else {"key__in": list(keys)}))
+
+    def record(self, claim: Claim, outcome: Outcome, *, fence: int) -> Claim:
+        done = replace(claim, outcome=outcome)
+        with mapped(self.alias):
+            scope = Scope(claim.tenant, claim.run_id, fence)
+            applied = apply(connections[self.alias], scope, Writes(outcomes=(done,)))
+            if applied is None:
+                self.evidence(claim, outcome)
+                raise lost(self.alias, scope)
+            found = self._of_slot(claim)
+            if found is not None and found.token == claim.token and found.outcome == outcome:
+                return found
+            self.evidence(claim, outcome)
+        raise RunConflictError(claim.run_id, f"outcome of call {claim.slot}")
+
+    def abandon(self, claim: Claim, *, fence: int) -> None:
+        with mapped(self.alias):
+            self._apply(claim, fence, Writes(abandoned=(claim,)))
+
+    def note_error(self, claim: Claim, *, fence: int) -> None:
+        with mapped(self.alias):
+            self._apply(claim, fence, Writes(failures=(claim,)))
+
+    def evidence(self, claim: Claim, outcome: Outcome) -> Claim | None:
+        if claim.token is None:
+            return None
+        with mapped(self.alias):
+            kept = self._keep(claim, outcome)
+            found = self._of_slot(claim)
+            if found is not None and found.token == claim.token:
+                return found
+            if found is not None and not kept:
+                self._tell(claim)
+        return None
+
+    def settle(
+        self, run_id: str, slot: Slot, *, tenant: str, answer: Answer, outcome: Outcome | None, by: str, reason: str
+    ) -> Claim:
+        if answer is Answer.UNKNOWN or (answer is Answer.DONE) != (outcome is not None):
+            raise SettlementError(f"call {slot} is settled as done, with its outcome, or as not done")
+        with mapped(self.alias):
+            won = self._settle(Scope(tenant, run_id, 0), slot, answer, outcome, by, reason)
+            rows = self._rows(run_id, tenant, turn=slot.turn, position=slot.position)
+        if not rows:
+            raise SettlementError(f"run {run_id} has no call {slot} on record")
+        (found,) = rows
+        if won or (found.settled_at and found.state is not ClaimState.IN_FLIGHT and found.outcome == outcome):
+            return found
+        if found.state is ClaimState.IN_FLIGHT and found.deadline_at is not None:
+            instant = found.deadline_at.isoformat()
+            raise SettlementError(f"call {slot} may still be made: not done is accepted from {instant}")
+        by_whom = f"settled by {found.settled_by}" if found.settled_at else "completed"
+        raise SettlementError(f"call {slot} was {by_whom} before, as {found.state.value}")
+
+    def forget(self, run_id: str, *, tenant: str, fence: int) -> None:
+        with mapped(self.alias):
+            scope = Scope(tenant, run_id, fence)
+            if apply(connections[self.alias], scope, Writes(), forgets=(models.IdempotencyKey,)) is None:
+                raise lost(self.alias, scope)
+
+    def _apply(self, claim: Claim, fence: int, writes: Writes) -> Applied:
+        scope = Scope(claim.tenant, claim.run_id, fence)
+        applied = apply(connections[self.alias], scope, writes)
+        if applied is None:
+            raise lost(self.alias, scope)
+        return applied
+
+    def _rows(self, run_id: str, tenant: str, **wanted: object) -> tuple[Claim, ...]:
+        rows = models.IdempotencyKey.objects.using(self.alias).filter(tenant=tenant, run_id=run_id, **wanted)
+        return tuple(claim_of(row) for row in rows.order_by("turn", "position"))
+
+    def _of_slot(self, claim: Claim) -> Claim | None:
+        turn, position = claim.slot
+        return next(iter(self._rows(claim.run_id, claim.tenant, turn=turn, position=position)), None)
+
+    def _keep(self, claim: Claim, outcome: Outcome) -> bool:
+        """Keep evidence under the token of its claim, once; return whether it was kept now."""
+        dialect = Dialect(connections[self.alias])
+        where = both(
+            of_claim(dialect, claim, token=claim.token),
+            _OPEN_TO_EVIDENCE,
+            "target.late_outcome IS NULL",
+            after_lock(dialect),
+        )
+        contradicts = f"target.state = '{ClaimState.NEVER_RAN.value}'"
+        changes = {
+            "late_outcome": outcome.encoded(),
+            "late_at": Sql(dialect.at),
+            "contested": Sql(contradicts),
+            "state": Sql(f"CASE WHEN {contradicts} THEN '{ClaimState.IN_FLIGHT.value}' ELSE target.state END"),
+        }
+        keep = dialect.update(models.IdempotencyKey, changes, where=where)
+        scope, (turn, position) = Scope(claim.tenant, claim.run_id, 0), claim.slot
+        parts = [
+            Part("answered", keep, counted=True),
+            wake(dialect, run_row(dialect, scope), after="answered"),
+            told(dialect, "evidence", scope, after="answered", turn=turn, position=position, by=claim.holder),
+        ]
+        return bool(run_joined(dialect, parts, head=lock_run(dialect, run_row(dialect, scope)))["answered"])
+
+    def _tell(self, claim: Claim) -> None:
+        """Add evidence of an earlier attempt to the audit; it changes nothing else."""
+        models.RunEvent.objects.using(self.alias).create(
+            tenant=claim.tenant,
+            run_id=claim.run_id,
+            kind="evidence",
+            at=Clock(),
+            by=claim.holder,
+            turn=claim.slot.turn,
+            position=claim.slot.position,
+            detail="of an earlier attempt",
+        )
+
+    def _settle(self, scope: Scope, slot: Slot, answer: Answer, outcome: Outcome | None, by: str, reason: str) -> bool:
+        dialect = Dialect(connections[self.alias])
+        state = ClaimState.NEVER_RAN if outcome is None else ClaimState.of(outcome)
+        changes = settled(dialect, answer, None if outcome is None else outcome.encoded(), by, reason, state)
+        in_flight = of_run(
+            dialect,
+            scope,
+            models.IdempotencyKey,
+            turn=slot.turn,
+            position=slot.position,
+            state=ClaimState.IN_FLIGHT.value,
+        )
+        where = both(in_flight, past_deadline(dialect, answer), after_lock(dialect))
+        text = f"UPDATE adk_idempotency_keys AS target SET {changes.text} WHERE {where.text}"
+        parts = [
+            Part("answered", Sql(text, changes.params + where.params), counted=True),
+            wake(dialect, run_row(dialect, scope), after="answered"),
+            told(
+                dialect,
+                "settled",
+                scope,
+                after="answered",
+                turn=slot.turn,
+                position=slot.position,
+                by=by,
+                reason=reason,
+                detail=answer.value,
+            ),
+        ]
+        return bool(run_joined(dialect, parts, head=lock_run(dialect, run_row(dialect, scope)))["answered"])

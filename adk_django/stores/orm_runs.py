@@ -1,0 +1,222 @@
+"""The run rows, the requests and the ledger in the product's database."""
+
+from datetime import datetime
+from typing import Any, cast
+
+from django.db import connections
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models.functions import Coalesce
+
+from adk_django import models
+from adk_django.core import codec
+from adk_django.core.effects import Claim
+from adk_django.core.record import Approval, ApprovalState, RunRecord, RunStatus, Writes, Written
+from adk_django.exceptions import ApprovalConflictError, ApprovalError, ApprovalExpiredError, RunForgottenError
+from adk_django.fields import instant
+from adk_django.stores.base import RunStore
+from adk_django.stores.orm_apply import apply
+from adk_django.stores.orm_base import OnAlias, after_lock, lock_run, lost, run_row, told, wake
+from adk_django.stores.orm_parts import NOT_ENDED, Scope, event, of_run
+from adk_django.stores.orm_rows import approval_of, record_of, record_row
+from adk_django.stores.sql import Clock, Dialect, Part, Sql, both, mapped, run_joined
+
+_SPENT = ("input_tokens", "output_tokens", "unknown_calls", "cost_micros")
+
+
+class OrmRunStore(OnAlias, RunStore):
+    """Run rows in ``adk_runs``, requests in ``adk_approvals``, the ledger in ``adk_spend``, the audit in
+    ``adk_run_events``."""
+
+    model = models.Run
+
+    def create(self, record: RunRecord) -> tuple[RunRecord, bool]:
+        with mapped(self.alias):
+            dialect = Dialect(connections[self.alias])
+            row = {**record_row(record), "created_at": Sql(dialect.at), "updated_at": Sql(dialect.at)}
+            for column in ("begun_at", "wake_at", "cancel_requested_at"):
+                row[column] = getattr(record, column)
+            forgotten = of_run(dialect, Scope(record.tenant, record.run_id, 0), models.RunLease)
+            where = Sql(
+                f"NOT EXISTS (SELECT 1 FROM adk_run_leases AS target WHERE {forgotten.text} "
+                "AND target.forgotten_at IS NOT NULL)",
+                forgotten.params,
+            )
+            conflict = Sql("ON CONFLICT (tenant, run_id) DO NOTHING")
+            insert = dialect.insert(models.Run, row, where=where, conflict=conflict)
+            created = run_joined(dialect, [Part("created", insert, counted=True)])["created"]
+            found = self.get(record.run_id, tenant=record.tenant)
+        if found is None:
+            raise RunForgottenError
+        return found, bool(created)
+
+    def get(self, run_id: str, *, tenant: str) -> RunRecord | None:
+        with mapped(self.alias):
+            row = self._rows().filter(tenant=tenant, run_id=run_id).first()
+        return None if row is None else record_of(row)
+
+    def write(self, run_id: str, *, tenant: str, writes: Writes, fence: int) -> Written:
+        mine = Writes(
+            requests=writes.requests,
+            spend=writes.spend,
+            begins=writes.begins,
+            status=writes.status,
+            reason=writes.reason,
+            wake_at=writes.wake_at,
+            wake_seen=writes.wake_seen,
+            output=writes.output,
+            revision=writes.revision,
+            failed_save=writes.failed_save,
+        )
+        scope = Scope(tenant, run_id, fence)
+        with mapped(self.alias):
+            applied = apply(connections[self.alias], scope, mine)
+            if applied is None:
+                raise lost(self.alias, scope)
+        return Written(cancel_requested_at=applied.cancel_requested_at, at=applied.at)
+
+    def gate(self, claim: Claim) -> bool:
+        of_run = {"tenant": claim.tenant, "run_id": claim.run_id}
+        with mapped(self.alias):
+            runs = models.Run.objects.using(self.alias).filter(**of_run)
+            if runs.filter(cancel_requested_at__isnull=False).exists():
+                return False
+            if claim.request_id is None:
+                return True
+            asked = models.Approval.objects.using(self.alias).filter(**of_run, request_id=claim.request_id)
+            return asked.filter(state=ApprovalState.GRANTED.value, digest=claim.digest).exists()
+
+    def approvals(self, run_id: str, *, tenant: str) -> tuple[Approval, ...]:
+        with mapped(self.alias):
+            rows = models.Approval.objects.using(self.alias).filter(tenant=tenant, run_id=run_id)
+            return tuple(approval_of(row) for row in rows.order_by("turn", "position"))
+
+    def request(self, request_id: str, *, tenant: str) -> Approval | None:
+        with mapped(self.alias):
+            row = models.Approval.objects.using(self.alias).filter(tenant=tenant, request_id=request_id).first()
+        return None if row is None else approval_of(row)
+
+    def decide(
+        self,
+        request_id: str,
+        *,
+        tenant: str,
+        grant: bool,
+        by: str,
+        reason: str,
+        edited: Any = None,
+        digest: str | None = None,
+    ) -> Approval:
+        state = ApprovalState.GRANTED if grant else ApprovalState.DENIED
+        changes: dict[str, Any] = {"state": state.value, "decided_by": by, "reason": reason}
+        changes["edited"] = None if edited is None else codec.encode(edited)
+        if digest is not None:
+            changes["digest"] = digest
+        with mapped(self.alias):
+            won = self._decide(request_id, tenant, changes)
+            found = self.request(request_id, tenant=tenant)
+        if found is None:
+            raise ApprovalError(f"there is no request {request_id} of tenant {tenant}")
+        if won or (found.state is state and codec.encode(found.edited) == codec.encode(edited)):
+            return found
+        if found.state in (ApprovalState.REQUESTED, ApprovalState.EXPIRED):
+            raise ApprovalExpiredError(f"request {request_id} expired at {found.expires_at}")
+        at = "" if found.decided_at is None else found.decided_at.isoformat()
+        raise ApprovalConflictError(f"{request_id} was {found.state.value} by {found.decided_by} at {at}")
+
+    def _decide(self, request_id: str, tenant: str, changes: dict[str, Any]) -> bool:
+        dialect = Dialect(connections[self.alias])
+        asked = Sql("target.tenant = %s AND target.request_id = %s", (tenant, request_id))
+
+        def of_request(column: str) -> Sql:
+            text = f"(SELECT target.{column} FROM adk_approvals AS target WHERE {asked.text})"
+            return Sql(text, asked.params)
+
+        run_id = of_request("run_id")
+        where_run = Sql(f"target.tenant = %s AND target.run_id = {run_id.text}", (tenant, *run_id.params))
+        open_ = f"target.state = 'requested' AND (target.expires_at IS NULL OR target.expires_at > {dialect.at})"
+        where = both(asked, open_, after_lock(dialect))
+        update = dialect.update(models.Approval, {**changes, "decided_at": Sql(dialect.at)}, where=where)
+        columns = {column: of_request(column) for column in ("run_id", "turn", "position")}
+        parts = [
+            Part("answered", update, counted=True),
+            wake(dialect, where_run, after="answered"),
+            event(
+                dialect,
+                "decided",
+                name="told",
+                where=dialect.after("answered"),
+                after="answered",
+                tenant=tenant,
+                by=changes["decided_by"],
+                reason=changes["reason"],
+                detail=changes["state"],
+                **columns,
+            ),
+        ]
+        return bool(run_joined(dialect, parts, head=lock_run(dialect, where_run))["answered"])
+
+    def find(
+        self,
+        *,
+        tenant: str | None = None,
+        status: RunStatus | None = None,
+        agent: str | None = None,
+        stuck: bool = False,
+        limit: int = 100,
+        before: RunRecord | None = None,
+    ) -> tuple[RunRecord, ...]:
+        given = {"tenant": tenant, "status": None if status is None else status.value, "agent": agent}
+        with mapped(self.alias):
+            rows = self._rows().filter(**{column: value for column, value in given.items() if value is not None})
+            if stuck:
+                rows = rows.filter(status__in=models.OPEN).exclude(Exists(_live_leases()))
+            if before is not None:
+                rows = rows.filter(_after(before))
+            return tuple(record_of(row) for row in rows.order_by("-created_at", "-tenant", "-run_id")[:limit])
+
+    def request_cancel(self, run_id: str, *, tenant: str, by: str, reason: str) -> RunRecord | None:
+        with mapped(self.alias):
+            dialect, scope = Dialect(connections[self.alias]), Scope(tenant, run_id, 0)
+            changes = {
+                "cancel_requested_at": Sql(dialect.at),
+                "cancel_requested_by": by,
+                "cancel_reason": reason,
+                "wake_at": Sql(dialect.at),
+            }
+            where = both(run_row(dialect, scope), NOT_ENDED, "target.cancel_requested_at IS NULL")
+            parts = [
+                Part("answered", dialect.update(models.Run, changes, where=where), counted=True),
+                told(dialect, "cancel_requested", scope, after="answered", by=by, reason=reason),
+            ]
+            run_joined(dialect, parts)
+            return self.get(run_id, tenant=tenant)
+
+    def now(self) -> datetime:
+        connection = connections[self.alias]
+        with mapped(self.alias), connection.cursor() as cursor:
+            cursor.execute(f"SELECT {Dialect(connection).clock}", [])
+            return cast("datetime", instant(cursor.fetchone()[0], connection))
+
+    def _rows(self) -> QuerySet[models.Run]:
+        """Return the run rows with the sums of their ledger."""
+        spent = models.Spend.objects.filter(tenant=OuterRef("tenant"), run_id=OuterRef("run_id")).order_by()
+        sums = {
+            f"spent_{column}": Coalesce(
+                Subquery(spent.values("tenant", "run_id").annotate(total=Sum(column)).values("total")), 0
+            )
+            for column in _SPENT
+        }
+        return models.Run.objects.using(self.alias).annotate(**sums)
+
+
+def _live_leases() -> QuerySet[models.RunLease]:
+    return models.RunLease.objects.filter(
+        tenant=OuterRef("tenant"), run_id=OuterRef("run_id"), token__isnull=False, expires_at__gt=Clock()
+    )
+
+
+def _after(row: RunRecord) -> Q:
+    """Return the condition of coming after ``row``, newest first."""
+    older = Q(created_at__lt=row.created_at)
+    other = Q(created_at=row.created_at, tenant__lt=row.tenant)
+    return older | other | Q(created_at=row.created_at, tenant=row.tenant, run_id__lt=row.run_id)
