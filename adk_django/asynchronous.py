@@ -66,6 +66,17 @@ def twin(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], 
     return call
 
 
+def twin_of(function: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Return the async twin of a sync function."""
+
+    async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        return await in_pool(function, *args, **kwargs)
+
+    call.__name__ = call.__qualname__ = f"a{function.__name__}"
+    call.__doc__ = f"Async twin of `{function.__name__}`."
+    return call
+
+
 class SyncVerbs:
     """A class whose ``verbs`` refuse a running event loop, in every subclass that defines them."""
 

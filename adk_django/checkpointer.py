@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from adk_django import signals
-from adk_django.asynchronous import in_pool, sync_only
+from adk_django.asynchronous import sync_only, twin
 from adk_django.core.checkpoint import Checkpoint, CheckpointPolicy, PendingCall
 from adk_django.core.codec import EncodeError
 from adk_django.core.effects import Claim, Outcome
@@ -55,9 +55,7 @@ class Checkpointer:
         """Return the frontier of a run, as `CheckpointStore.latest` does."""
         return self.store.latest(run_id, tenant=tenant)
 
-    async def alatest(self, run_id: str, *, tenant: str) -> Checkpoint | None:
-        """Async twin of `latest`."""
-        return await in_pool(self.latest, run_id, tenant=tenant)
+    alatest = twin(latest)
 
     @sync_only
     def error_for(self, run_id: str, *, tenant: str) -> str:
@@ -67,9 +65,7 @@ class Checkpointer:
         record = complete(checkpoints=self.store).runs.get(run_id, tenant=tenant)
         return "" if record is None else record.failed_save
 
-    async def aerror_for(self, run_id: str, *, tenant: str) -> str:
-        """Async twin of `error_for`."""
-        return await in_pool(self.error_for, run_id, tenant=tenant)
+    aerror_for = twin(error_for)
 
     def mask(self, value: Any) -> Any:
         """Return ``value`` as it is stored and shown."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from adk_django.agents import get_agent, is_registered
-from adk_django.asynchronous import in_pool, sync_only
+from adk_django.asynchronous import sync_only, twin_of
 from adk_django.checkpointer import Checkpointer
 from adk_django.core.checkpoint import Checkpoint
 from adk_django.core.lease import RunLease
@@ -35,9 +35,7 @@ def plan_resume(checkpoint: Checkpoint, idempotency: IdempotencyStore, *, strict
     return plan(checkpoint.pending, {claim.slot: claim for claim in claims}, strict=strict, obstacles=obstacles)
 
 
-async def aplan_resume(checkpoint: Checkpoint, idempotency: IdempotencyStore, *, strict: bool = False) -> ResumePlan:
-    """Async twin of `plan_resume`."""
-    return await in_pool(plan_resume, checkpoint, idempotency, strict=strict)
+aplan_resume = twin_of(plan_resume)
 
 
 def refuse_if_undecidable(plan: ResumePlan) -> None:

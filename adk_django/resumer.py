@@ -4,7 +4,7 @@ from types import TracebackType
 from typing import Self
 
 from adk_django.agents import Agent, get_agent, is_registered
-from adk_django.asynchronous import in_pool, in_testcase, sync_only
+from adk_django.asynchronous import in_pool, in_testcase, sync_only, twin, twin_of
 from adk_django.checkpointer import Checkpointer
 from adk_django.conf import get_settings
 from adk_django.core.checkpoint import Checkpoint
@@ -114,9 +114,7 @@ class Resumer:
                 raise error
         return carried
 
-    async def aresume(self, run_id: str, *, tenant: str, worker: str) -> ResumedRun | None:
-        """Async twin of `resume`."""
-        return await in_pool(self.resume, run_id, tenant=tenant, worker=worker)
+    aresume = twin(resume)
 
     def take(
         self, run_id: str, *, tenant: str, worker: str, agent: Agent | None = None, accept: str | None = None
@@ -216,6 +214,4 @@ def claim_resume(leases: LeaseStore, run_id: str, *, tenant: str, holder: str) -
     return claim
 
 
-async def aclaim_resume(leases: LeaseStore, run_id: str, *, tenant: str, holder: str) -> Leaseholder:
-    """Async twin of `claim_resume`."""
-    return await in_pool(claim_resume, leases, run_id, tenant=tenant, holder=holder)
+aclaim_resume = twin_of(claim_resume)

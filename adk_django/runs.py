@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from adk_django.agents import Agent, get_agent
-from adk_django.asynchronous import in_pool, sync_only
+from adk_django.asynchronous import in_pool, sync_only, twin_of
 from adk_django.conf import get_settings
 from adk_django.core.effects import Claim, Outcome, OutcomeKind, Slot, arguments_digest
 from adk_django.core.record import Answer, Approval, RunRecord, RunStatus, Writes
@@ -304,11 +304,6 @@ def end_cancelled(run_id: str, *, tenant: str, worker: str | None = None, using:
     return _record(runner, run_id, tenant)
 
 
-async def astart(agent: Agent | str, input: str, **options: Any) -> StartedRun:
-    """Async twin of `start`."""
-    return await in_pool(start, agent, input, **options)
-
-
 async def aresume(run_id: str, *, tenant: str, agent: Agent | str | None = None, **options: Any) -> RunResult:
     """Async twin of `resume`: on the loop, so that async tools and providers share it."""
     using = options.pop("using", None)
@@ -318,26 +313,11 @@ async def aresume(run_id: str, *, tenant: str, agent: Agent | str | None = None,
     return await runner.aresume(_agent(agent), run_id, tenant=tenant, **options)
 
 
-async def ainspect(run_id: str, *, tenant: str, using: str | None = None) -> Inspection | None:
-    """Async twin of `inspect`."""
-    return await in_pool(inspect, run_id, tenant=tenant, using=using)
-
-
-async def alist_runs(**options: Any) -> Sequence[RunRecord]:
-    """Async twin of `list_runs`."""
-    return await in_pool(list_runs, **options)
-
-
-async def adecide(request_id: str, **options: Any) -> Approval:
-    """Async twin of `decide`."""
-    return await in_pool(decide, request_id, **options)
-
-
-async def asettle(run_id: str, call: str | Slot, **options: Any) -> Claim:
-    """Async twin of `settle`."""
-    return await in_pool(settle, run_id, call, **options)
-
-
-async def acancel(run_id: str, **options: Any) -> RunRecord:
-    """Async twin of `cancel`."""
-    return await in_pool(cancel, run_id, **options)
+astart = twin_of(start)
+ainspect = twin_of(inspect)
+alist_runs = twin_of(list_runs)
+adecide = twin_of(decide)
+asettle = twin_of(settle)
+aprobe = twin_of(probe)
+acancel = twin_of(cancel)
+aend_cancelled = twin_of(end_cancelled)

@@ -1,5 +1,6 @@
 """Runs that the suite crashes, kills and steals: their tools append one line per effect to a file outside every store."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from adk_django.testing.scripted import Script
 from adk_django.tools import Tool, ToolContext, ToolRefused, tool
 
 
+@functools.lru_cache(maxsize=8)
 def make_tools(log: EffectLog, *, using: str | None = None, asynchronous: bool = False) -> dict[str, Tool]:
     """Return one tool of each class by name; each logs ``name/key`` once its effect is there."""
 

@@ -73,13 +73,14 @@ def _bundle(
     runs: RunStore,
 ) -> Stores:
     stores = (checkpoints, leases, idempotency, history, runs)
-    kinds = {type(store) for store in stores}
-    if kinds == {*_MEMORY, MemoryRunStore} and len({id(getattr(store, "space", None)) for store in stores}) == 1:
+    kinds: set[type] = {type(store) for store in stores}
+    memory: set[type] = {*_MEMORY, MemoryRunStore}
+    if kinds == memory and len({id(getattr(store, "space", None)) for store in stores}) == 1:
         return MemoryStores(checkpoints, leases, idempotency, history, runs)
     if not isinstance(runs, MemoryRunStore):
         from adk_django.stores import orm
 
-        shared = {
+        shared: set[type] = {
             orm.OrmCheckpointStore,
             orm.OrmLeaseStore,
             orm.OrmIdempotencyStore,

@@ -1,11 +1,13 @@
 """Crash a run at every point where it touches the outside, in place of naming a few.
 
-A `Crasher` wraps the three things a run does: it asks a provider, enters tool bodies, and commits. Each is an effect, and
-each effect has a point before it and one after it. `crash_points` lists them by running a scenario once, undisturbed. What
-happens at a point is up to the caller: `Crash` is raised, a real SIGKILL is sent, or the lease is stolen.
+A `Crasher` wraps the three things a run does: it asks a provider, enters tool bodies, and commits. Each is an
+effect, and each effect has a point before it and one after it. `crash_points` lists them by running a scenario once,
+undisturbed. What happens at a point is up to the caller: `Crash` is raised, a real SIGKILL is sent, or the lease is
+stolen.
 
-A simulated crash is not a kill: an exception runs ``finally``. After it struck, a Crasher therefore lets its run neither
-commit nor release, as a dead process would not. Keep tests that kill a real process beside those that use this.
+A simulated crash is not a kill: an exception runs ``finally``. After it struck, a Crasher therefore lets its run
+neither commit nor release, as a dead process would not. Keep tests that kill a real process beside those that use
+this.
 """
 
 import copy
@@ -121,7 +123,9 @@ class Crasher:
 
     def _tool(self, tool: Tool) -> Tool:
         probe = None if tool.probe is None else self._wrapped(f"probe {tool.name}", tool.probe)
-        return replace(tool, body=self._wrapped(f"tool {tool.name}", tool.body), probe=probe)
+        wrapped = copy.copy(tool)  # with the schema it has made already
+        wrapped.__dict__.update(body=self._wrapped(f"tool {tool.name}", tool.body), probe=probe)
+        return wrapped
 
     def _wrapped(self, name: str, body: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.iscoroutinefunction(body):
@@ -152,8 +156,8 @@ class _CrashingProvider(ModelProvider):
         self.model = provider.model
 
     def request(self, request: ModelRequest) -> ModelResponse:
-        response: ModelResponse = self._crasher.effect("model", functools.partial(self._provider.request, request))
-        return response
+        answer: ModelResponse = self._crasher.effect("model", functools.partial(self._provider.request, request))
+        return answer
 
 
 def crash_points(scenario: Callable[[Crasher], Any]) -> list[CrashPoint]:
@@ -161,7 +165,5 @@ def crash_points(scenario: Callable[[Crasher], Any]) -> list[CrashPoint]:
     counting = Crasher()
     scenario(counting)
     return [
-        CrashPoint(index, when, effect)
-        for index, effect in enumerate(counting.effects)
-        for when in ("before", "after")
+        CrashPoint(index, when, effect) for index, effect in enumerate(counting.effects) for when in ("before", "after")
     ]

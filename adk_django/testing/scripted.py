@@ -10,10 +10,10 @@ Script = Sequence[str | Sequence[tuple[str, Mapping[str, Any]]]]
 
 
 class ScriptedProvider(ModelProvider):
-    """Answers the n-th turn with the n-th entry of ``script``: a final text, or the calls to ask for as (tool, arguments).
+    """Answers the n-th turn with the n-th entry of ``script``: a final text, or calls as (tool, arguments).
 
-    The turn is counted from the conversation it is given, so any process continues the same script. ``requests`` keeps what
-    it was asked; ``usage`` and ``cost_micros`` are what each answer costs. Raise IndexError past the script's end.
+    The turn is counted from the conversation it is given, so any process continues the same script. ``requests`` keeps
+    what it was asked; ``usage`` and ``cost_micros`` are what each answer costs. Raise IndexError past the script's end.
     """
 
     def __init__(
