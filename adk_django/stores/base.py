@@ -20,7 +20,7 @@ from adk_django.core.effects import Claim, Outcome, Slot
 from adk_django.core.lease import RunLease
 from adk_django.core.messages import Message
 from adk_django.core.record import Answer, Approval, RunRecord, RunStatus, Writes, Written
-from adk_django.exceptions import RunLeaseError, SettlementError, StoreUnavailableError
+from adk_django.exceptions import RunConflictError, RunLeaseError, SettlementError, StoreUnavailableError
 
 
 class CheckpointStore(SyncVerbs, ABC):
@@ -124,8 +124,9 @@ class IdempotencyStore(SyncVerbs, ABC):
 
         With a token it completes the claim in flight under that token. Without one it is a row done at once. An
         outcome is write-once: the same again is a quiet success, another one raises RunConflictError and the first
-        stays. Where the fence has moved on, an outcome under a token is kept as evidence first, then LeaseLostError
-        is raised.
+        stays. Where the call was settled meanwhile, an outcome under its token is kept as evidence first, then
+        RunConflictError is raised. Where the fence has moved on it is kept as evidence first, then LeaseLostError is
+        raised.
         """
 
     @abstractmethod
@@ -145,7 +146,8 @@ class IdempotencyStore(SyncVerbs, ABC):
 
         In flight: kept, and it will settle the call. Settled never-ran and not claimed again: the settlement is void,
         the claim is in flight and ``contested``. Settled completed: kept, changes nothing. Claimed again under
-        another token: nothing is changed, None is returned. An outcome already recorded stays.
+        another token: nothing is changed, None is returned. An outcome already recorded stays, and so does the first
+        evidence: the same again voids no answer that was given knowing it.
         """
 
     @abstractmethod
@@ -154,9 +156,9 @@ class IdempotencyStore(SyncVerbs, ABC):
     ) -> Claim:
         """Answer for a call in flight, once, by compare-and-set and under no fence; return the claim as it stands.
 
-        ``Answer.DONE`` needs an outcome. The same answer again is a quiet success. Raise SettlementError if there is
-        no such call, if it was answered otherwise or has its outcome, or, for ``Answer.NOT_DONE``, before its
-        deadline, naming the instant. A contested claim takes one more answer.
+        ``Answer.DONE`` needs an outcome. The same answer again, with the same outcome, is a quiet success. Raise
+        SettlementError if there is no such call, if it was answered otherwise or has its outcome, or, for
+        ``Answer.NOT_DONE``, before its deadline, naming the instant. A contested claim takes one more answer.
         """
 
     @abstractmethod
@@ -217,8 +219,9 @@ class RunStore(SyncVerbs, ABC):
     def write(self, run_id: str, *, tenant: str, writes: Writes, fence: int) -> Written:
         """Apply what of ``writes`` concerns the row: ``begins``, status, note, spend, requests, revision.
 
-        A row that has ended changes no more. A request for a slot that has one replaces it only if that one is not
-        granted for this digest. ``Written.cancel_requested_at`` and ``Written.at`` are filled in.
+        A row that has ended changes no more, and nobody is asked for it. A spend that is there counts once. The same
+        request again leaves it as it stands; another one for its slot replaces it unless it is granted for this
+        digest. ``Written.cancel_requested_at`` and ``Written.at`` are filled in.
         """
 
     @abstractmethod
@@ -353,8 +356,12 @@ class Stores:
         """Write what is known of calls; return whether somebody else's answer came first."""
         second = False
         for claim in writes.outcomes:
-            if claim.outcome is not None:
+            if claim.outcome is None:
+                continue
+            try:
                 self.idempotency.record(claim, claim.outcome, fence=fence)
+            except RunConflictError:
+                second = True
         for claim in writes.failures:
             self.idempotency.note_error(claim, fence=fence)
         for item in writes.settlements:

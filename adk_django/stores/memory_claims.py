@@ -135,6 +135,7 @@ def _bare(claim: Claim) -> Claim:
     """Return what the claimer says of ``claim``, without what the store adds to it later."""
     return replace(
         claim,
+        replaces=None,
         outcome=None,
         error="",
         begun_at=None,

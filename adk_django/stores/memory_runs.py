@@ -12,7 +12,6 @@ from adk_django.exceptions import (
     ApprovalConflictError,
     ApprovalError,
     ApprovalExpiredError,
-    LeaseLostError,
     RunForgottenError,
 )
 from adk_django.stores.base import RunStore
@@ -42,15 +41,13 @@ class MemoryRunStore(InSpace, RunStore):
         with self.space.lock:
             run, now = self.space.check(tenant, run_id, fence), self.space.now()
             row = run.record
-            if row is None:
-                raise LeaseLostError(f"there is no run {run_id} of tenant {tenant}", fence=fence)
             for spend in writes.spend:
                 run.spends.setdefault((spend.turn, spend.fence), spend)
-            if not row.status.ended:
+            if row is not None and not row.status.ended:
                 for request in writes.requests:
                     _ask(run, request, now)
                 run.record = _changed(row, writes, fence, now)
-            return Written(cancel_requested_at=row.cancel_requested_at, at=now)
+            return Written(cancel_requested_at=None if row is None else row.cancel_requested_at, at=now)
 
     def gate(self, claim: Claim) -> bool:
         with self.space.lock:

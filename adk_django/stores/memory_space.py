@@ -124,11 +124,11 @@ class MemorySpace:
         """Return the rows of a run to be changed under ``fence``, which is remembered.
 
         Where the run has a lease here the fence must be its own, and not released; else no higher one may have been
-        seen. Raise LeaseLostError otherwise. Call it under the lock.
+        seen. Raise LeaseLostError otherwise, and for a run that was forgotten. Call it under the lock.
         """
         run = self.written(tenant, run_id)
         lease = run.lease
-        if fence < run.fence or (lease is not None and (run.released or fence != lease.fence)):
+        if run.forgotten or fence < run.fence or (lease is not None and (run.released or fence != lease.fence)):
             holder, until = (None, None) if lease is None else (lease.holder, lease.expires_at)
             message = f"fence {fence} of run {run_id} is no longer the one that stands: {run.fence}"
             raise LeaseLostError(message, holder=holder, until=until, fence=run.fence)
