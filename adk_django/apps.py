@@ -12,6 +12,11 @@ class AdkConfig(AppConfig):
     verbose_name = _("agent runs")
     default_auto_field = "django.db.models.BigAutoField"
 
+    autodiscover = True
+
     def ready(self) -> None:
-        """Connect what listens from the start."""
-        from adk_django import signals  # noqa: F401  # its names exist before anybody connects to them
+        """Import the ``agents`` module of every installed app, unless ``autodiscover`` is turned off. Connects to nothing."""
+        if self.autodiscover:
+            from adk_django.agents import autodiscover
+
+            autodiscover()

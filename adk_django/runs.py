@@ -206,8 +206,8 @@ def settle(
 ) -> Claim:
     """Answer, once and on the record, whether an indeterminate call happened; the run is woken.
 
-    ``answer`` is "completed", with the ``outcome`` the model is told, or "never_ran". Raise SettlementError if the call is
-    not in doubt, was answered otherwise, or may still happen (never_ran before its deadline, naming the instant);
+    ``answer`` is "completed", with the ``outcome`` the model is told, or "never_ran". Raise SettlementError if the call
+    is not in doubt, was answered otherwise, or may still happen (never_ran before its deadline, naming the instant);
     CheckpointNotFoundError if there is no such run; ValueError for another answer or a ``call`` that is no slot.
     """
     if answer not in ANSWERS:

@@ -1,16 +1,31 @@
-"""Runs that the suite crashes, kills and steals: their tools append one line per effect to a file outside every store."""
+"""Runs that the suite crashes, kills and steals: their tools append a line per effect to a file outside every store."""
 
 import functools
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from django.contrib.auth.models import Group
 
 from adk_django.agents import Agent
 from adk_django.providers.base import ModelRequest
 from adk_django.testing import EffectLog, ScriptedProvider
 from adk_django.testing.scripted import Script
 from adk_django.tools import Tool, ToolContext, ToolRefused, tool
+
+
+@functools.cache
+def note_on(using: str) -> Tool:
+    """Return a transactional tool: its effect is a row of the product, named for its run."""
+
+    def note(what: str, context: ToolContext) -> str:
+        """Write a row."""
+        Group.objects.using(using).create(name=f"{context.run_id}/{uuid.uuid4()}")
+        return f"note {what}"
+
+    return tool("transactional", using=using)(note)
 
 
 @functools.lru_cache(maxsize=8)
@@ -43,7 +58,7 @@ def make_tools(log: EffectLog, *, using: str | None = None, asynchronous: bool =
         tool(refuse),
     ]
     if using is not None:
-        made.append(logs("note", "transactional", using=using))
+        made.append(note_on(using))
     return {item.name: item for item in made}
 
 

@@ -3,7 +3,6 @@
 from datetime import timedelta
 from typing import Any
 
-
 from adk_django.checkpointer import Checkpointer
 from adk_django.core.checkpoint import CheckpointPolicy
 from adk_django.core.record import Answer, ApprovalState, RunStatus
@@ -44,24 +43,24 @@ class World:
             runner.stores = crasher.stores(runner.stores)
         return runner
 
-    def age(self, seconds: float = AGES) -> None:
-        """Let time pass, by moving every instant of the place back."""
+    def age(self, run_id: str, seconds: float = AGES) -> None:
+        """Let time pass for a run, by moving every instant of it back."""
         if self.using is None:
             self._clock.advance(seconds)
             return
         from adk_django.models import IdempotencyKey, RunLease
 
         past = timedelta(seconds=seconds)
-        held = RunLease.objects.using(self.using).exclude(expires_at=None)
+        held = RunLease.objects.using(self.using).filter(run_id=run_id).exclude(expires_at=None)
         for lease in held:
             held.filter(pk=lease.pk).update(expires_at=lease.expires_at - past)
-        claims = IdempotencyKey.objects.using(self.using).exclude(deadline_at=None)
+        claims = IdempotencyKey.objects.using(self.using).filter(run_id=run_id).exclude(deadline_at=None)
         for claim in claims:
             claims.filter(pk=claim.pk).update(deadline_at=claim.deadline_at - past)
 
     def steal(self, run_id: str) -> None:
         """Take the run's lease over and give it back, as a worker does that finds it lapsed."""
-        self.age()
+        self.age(run_id)
         leases = self.stores().leases
         lease = leases.acquire(run_id, tenant=TENANT, holder="thief", ttl_seconds=60)
         leases.release(lease)
@@ -79,7 +78,7 @@ def slice_of(
     except (Crash, LeaseLostError):
         return None
     finally:
-        world.age()
+        world.age(run_id)
 
 
 def finish(
