@@ -15,7 +15,7 @@ class AdkConfig(AppConfig):
     autodiscover = True
 
     def ready(self) -> None:
-        """Import the ``agents`` module of every installed app, unless ``autodiscover`` is turned off. Connects to nothing."""
+        """Import the ``agents`` module of every installed app, unless ``autodiscover`` is off. Connect to nothing."""
         if self.autodiscover:
             from adk_django.agents import autodiscover
 

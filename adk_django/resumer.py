@@ -195,6 +195,7 @@ def setting_of(agent: Agent, lease: RunLease, checkpointer: Checkpointer) -> Set
         tools=frozenset(agent.by_name),
         probes=frozenset(tool.name for tool in agent.tools if tool.probe is not None),
         strict=settings.resume.strict,
+        fails_on_unkept=settings.tools.on_unkept_result == "fail_run",
         grace_seconds=settings.tools.grace_seconds,
         time_limit_seconds=settings.tools.time_limit_seconds,
         revision=agent.pinned_revision,

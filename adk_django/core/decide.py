@@ -39,7 +39,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from adk_django.core.checkpoint import CheckpointBoundary, PendingCall
-from adk_django.core.effects import Claim, EffectClass
+from adk_django.core.effects import Claim, EffectClass, Outcome, OutcomeKind
 from adk_django.core.messages import Message, Usage
 from adk_django.core.plan import Resumption, ToolDisposition, resumption
 from adk_django.core.record import Answer, ApprovalState, RunStatus, Settlement, Spend, Writes
@@ -254,9 +254,18 @@ def _asked(run: RunState, call: PendingCall) -> bool:
 
 
 def _close(run: RunState) -> Decision:
+    unkept = [str(call.slot) for call in run.calls() if _is_unkept(run.outcome_of(call))]
+    if unkept and run.setting.fails_on_unkept:
+        return Commit(
+            run.writes(status=RunStatus.FAILED, reason=f"the result of call {', '.join(unkept)} was not kept")
+        )
     if AFTER_TOOL in run.setting.boundaries:
         return Commit(run.writes(AFTER_TOOL))
     return Commit(run.writes()) if _must_commit(run) else _ask(run)
+
+
+def _is_unkept(outcome: Outcome | None) -> bool:
+    return outcome is not None and outcome.kind is OutcomeKind.UNKEPT
 
 
 def _stop(run: RunState, status: RunStatus, reason: str, wake_at: datetime | None = None) -> Decision:

@@ -78,6 +78,7 @@ class Setting:
     tools: frozenset[str] = frozenset()
     probes: frozenset[str] = frozenset()
     strict: bool = False
+    fails_on_unkept: bool = False
     grace_seconds: float = 30.0
     time_limit_seconds: float = 300.0
     revision: str | None = None

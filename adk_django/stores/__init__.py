@@ -1,5 +1,6 @@
 """The handler: which stores a run lives in, from ``ADK["STORES"]`` and from the ones a caller brings."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.utils.module_loading import import_string
@@ -13,8 +14,11 @@ from adk_django.stores.memory import (
     MemoryIdempotencyStore,
     MemoryLeaseStore,
     MemoryRunStore,
+    MemorySpace,
     MemoryStores,
 )
+
+PROCESS_SPACE = MemorySpace()  # where memory stores that ADK["STORES"] names keep everything, for this process
 
 _MEMORY = (MemoryCheckpointStore, MemoryLeaseStore, MemoryIdempotencyStore, MemoryHistoryStore)
 
@@ -33,9 +37,12 @@ def complete(
     database, or one memory, commit together; others one after another.
     """
     brought = [store for store in (checkpoints, leases, idempotency, history) if store is not None]
-    memory = next((store for store in brought if isinstance(store, _MEMORY)), None)
-    if memory is not None:
-        space = memory.space
+    alias = using or next((found for store in brought if (found := getattr(store, "using", None))), None)
+    space = _space_of(brought)
+    if space is None and checkpoints is None:
+        checkpoints = _configured("checkpoints", alias)
+        space = _space_of([checkpoints])
+    if space is not None:
         return _bundle(
             checkpoints or MemoryCheckpointStore(space),
             leases or MemoryLeaseStore(space),
@@ -45,7 +52,6 @@ def complete(
         )
     from adk_django.stores.orm import OrmRunStore  # its models need the app registry, the memory stores do not
 
-    alias = using or next((found for store in brought if (found := getattr(store, "using", None))), None)
     return _bundle(
         checkpoints or _configured("checkpoints", alias),
         leases or _configured("leases", alias),
@@ -55,10 +61,16 @@ def complete(
     )
 
 
+def _space_of(stores: Sequence[object]) -> MemorySpace | None:
+    return next((store.space for store in stores if isinstance(store, _MEMORY)), None)
+
+
 def _configured(kind: str, alias: str | None) -> Any:
     path, options = get_settings().stores[kind]
     if alias is not None and path.startswith("adk_django.stores.orm."):
         options = {"using": alias, **options}
+    elif path.startswith("adk_django.stores.memory."):
+        options = {"space": PROCESS_SPACE, **options}
     try:
         return import_string(path)(**options)
     except (ImportError, TypeError) as error:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from adk_django import signals
 from adk_django.asynchronous import Left, SyncVerbs, in_thread, twin
 from adk_django.core.checkpoint import Checkpoint, HistoryHandle
 from adk_django.core.effects import Claim, Outcome, Slot
@@ -410,3 +411,10 @@ class Stores:
             return (writes if writes.frontier is None else replace(writes, failed_save="")), handle, None
         note = f"{writes.boundary_name or 'end'}: {type(refusal).__name__}: {refusal}"
         return writes.without_progress(note), None, refusal
+
+
+def tell_contradiction(claim: Claim) -> None:
+    """Signal that evidence contradicts what a call was settled as."""
+    signals.evidence_contradicts.send_robust(
+        sender=IdempotencyStore, tenant=claim.tenant, run_id=claim.run_id, call=str(claim.slot)
+    )

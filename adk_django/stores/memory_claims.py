@@ -12,7 +12,7 @@ from adk_django.exceptions import (
     RunConflictError,
     SettlementError,
 )
-from adk_django.stores.base import IdempotencyStore
+from adk_django.stores.base import IdempotencyStore, tell_contradiction
 from adk_django.stores.memory_space import ClaimRow, InSpace, RunRows
 
 
@@ -87,15 +87,20 @@ class MemoryIdempotencyStore(InSpace, IdempotencyStore):
         with self.space.lock:
             run, now = self.space.read(claim.tenant, claim.run_id), self.space.now()
             row = run.claims.get(claim.slot)
-            if row is None or claim.token is None or row.claim.token != claim.token:
+            if row is None or claim.token is None:
                 return None
-            if row.evidence is None and (row.outcome is None or row.claim.settled_at is not None):
+            ours = row.claim.token == claim.token
+            contradicts = not ours  # claimed again, after somebody said that it never ran
+            if ours and row.evidence is None and (row.outcome is None or row.claim.settled_at is not None):
                 kept = replace(row.claim, evidence_at=now)
-                if kept.state is ClaimState.NEVER_RAN:
+                contradicts = kept.state is ClaimState.NEVER_RAN
+                if contradicts:
                     kept = replace(kept, state=ClaimState.IN_FLIGHT, contested=True)
                 run.claims[claim.slot] = row = replace(row, claim=kept, evidence=text)
                 run.wake(now)
-            return row.read()
+        if contradicts:
+            tell_contradiction(claim)
+        return row.read() if ours else None
 
     def settle(
         self, run_id: str, slot: Slot, *, tenant: str, answer: Answer, outcome: Outcome | None, by: str, reason: str

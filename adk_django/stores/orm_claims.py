@@ -9,15 +9,17 @@ from adk_django import models
 from adk_django.core.effects import HELD_STATES, Claim, ClaimState, Outcome, Slot
 from adk_django.core.record import Answer, Writes
 from adk_django.exceptions import RunConflictError, SettlementError
-from adk_django.stores.base import IdempotencyStore
-from adk_django.stores.orm_apply import Applied, apply
-from adk_django.stores.orm_base import OnAlias, after_lock, lock_run, lost, run_row, told, wake
-from adk_django.stores.orm_parts import Scope, of_claim, of_run, past_deadline, settled
+from adk_django.stores.base import IdempotencyStore, tell_contradiction
+from adk_django.stores.orm_apply import Applied, Scope, apply
+from adk_django.stores.orm_base import OnAlias, lost
+from adk_django.stores.orm_parts import of_slot, past_deadline, settled, told, woken
 from adk_django.stores.orm_rows import claim_of
-from adk_django.stores.sql import Clock, Dialect, Part, Sql, both, mapped, run_joined
+from adk_django.stores.sql import AT, Clock, Dialect, Part, Sql, mapped, run_joined
 
 _REPLACEABLE = (ClaimState.IN_FLIGHT, ClaimState.NEVER_RAN)
-_OPEN_TO_EVIDENCE = "(target.state IN ('in_flight', 'never_ran') OR target.settled_at IS NOT NULL)"
+_OPEN_TO_EVIDENCE = (
+    "target.late_outcome IS NULL AND (target.state IN ('in_flight', 'never_ran') OR target.settled_at IS NOT NULL)"
+)
 
 
 class OrmIdempotencyStore(OnAlias, IdempotencyStore):
@@ -73,11 +75,16 @@ class OrmIdempotencyStore(OnAlias, IdempotencyStore):
         with mapped(self.alias):
             kept = self._keep(claim, outcome)
             found = self._of_slot(claim)
-            if found is not None and found.token == claim.token:
-                return found
-            if found is not None and not kept:
+            if found is not None and found.token != claim.token and not kept:
                 self._tell(claim)
-        return None
+        if found is None:
+            return None
+        if found.token != claim.token:
+            tell_contradiction(claim)
+            return None
+        if kept and found.contested:
+            tell_contradiction(claim)
+        return found
 
     def settle(
         self, run_id: str, slot: Slot, *, tenant: str, answer: Answer, outcome: Outcome | None, by: str, reason: str
@@ -85,7 +92,7 @@ class OrmIdempotencyStore(OnAlias, IdempotencyStore):
         if answer is Answer.UNKNOWN or (answer is Answer.DONE) != (outcome is not None):
             raise SettlementError(f"call {slot} is settled as done, with its outcome, or as not done")
         with mapped(self.alias):
-            won = self._settle(Scope(tenant, run_id, 0), slot, answer, outcome, by, reason)
+            won = self._settle(run_id, slot, tenant, answer, outcome, by, reason)
             rows = self._rows(run_id, tenant, turn=slot.turn, position=slot.position)
         if not rows:
             raise SettlementError(f"run {run_id} has no call {slot} on record")
@@ -121,28 +128,22 @@ class OrmIdempotencyStore(OnAlias, IdempotencyStore):
 
     def _keep(self, claim: Claim, outcome: Outcome) -> bool:
         """Keep evidence under the token of its claim, once; return whether it was kept now."""
-        dialect = Dialect(connections[self.alias])
-        where = both(
-            of_claim(dialect, claim, token=claim.token),
-            _OPEN_TO_EVIDENCE,
-            "target.late_outcome IS NULL",
-            after_lock(dialect),
-        )
+        dialect, turn, position = Dialect(connections[self.alias]), *claim.slot
         contradicts = f"target.state = '{ClaimState.NEVER_RAN.value}'"
         changes = {
             "late_outcome": outcome.encoded(),
-            "late_at": Sql(dialect.at),
+            "late_at": AT,
             "contested": Sql(contradicts),
             "state": Sql(f"CASE WHEN {contradicts} THEN '{ClaimState.IN_FLIGHT.value}' ELSE target.state END"),
         }
-        keep = dialect.update(models.IdempotencyKey, changes, where=where)
-        scope, (turn, position) = Scope(claim.tenant, claim.run_id, 0), claim.slot
+        token = Sql("target.token = %s", (claim.token,))
+        where = (of_slot(dialect, claim), token, _OPEN_TO_EVIDENCE)
         parts = [
-            Part("answered", keep, counted=True),
-            wake(dialect, run_row(dialect, scope), after="answered"),
-            told(dialect, "evidence", scope, after="answered", turn=turn, position=position, by=claim.holder),
+            Part("kept", dialect.update(models.IdempotencyKey, changes, *where), counted=True),
+            woken(dialect, after="kept"),
+            told(dialect, "evidence", after="kept", turn=turn, position=position, by=claim.holder),
         ]
-        return bool(run_joined(dialect, parts, head=lock_run(dialect, run_row(dialect, scope)))["answered"])
+        return bool(run_joined(dialect, claim.tenant, claim.run_id, parts))
 
     def _tell(self, claim: Claim) -> None:
         """Add evidence of an earlier attempt to the audit; it changes nothing else."""
@@ -157,33 +158,19 @@ class OrmIdempotencyStore(OnAlias, IdempotencyStore):
             detail="of an earlier attempt",
         )
 
-    def _settle(self, scope: Scope, slot: Slot, answer: Answer, outcome: Outcome | None, by: str, reason: str) -> bool:
-        dialect = Dialect(connections[self.alias])
-        state = ClaimState.NEVER_RAN if outcome is None else ClaimState.of(outcome)
-        changes = settled(dialect, answer, None if outcome is None else outcome.encoded(), by, reason, state)
-        in_flight = of_run(
-            dialect,
-            scope,
-            models.IdempotencyKey,
-            turn=slot.turn,
-            position=slot.position,
-            state=ClaimState.IN_FLIGHT.value,
+    def _settle(
+        self, run_id: str, slot: Slot, tenant: str, answer: Answer, outcome: Outcome | None, by: str, reason: str
+    ) -> bool:
+        dialect, (turn, position) = Dialect(connections[self.alias]), slot
+        where = (
+            dialect.is_(models.IdempotencyKey, turn=turn, position=position, state=ClaimState.IN_FLIGHT.value),
+            past_deadline(answer),
         )
-        where = both(in_flight, past_deadline(dialect, answer), after_lock(dialect))
-        text = f"UPDATE adk_idempotency_keys AS target SET {changes.text} WHERE {where.text}"
+        answered = dialect.update(models.IdempotencyKey, settled(answer, outcome, by, reason), *where)
+        told_by = {"by": by, "reason": reason, "detail": answer.value}
         parts = [
-            Part("answered", Sql(text, changes.params + where.params), counted=True),
-            wake(dialect, run_row(dialect, scope), after="answered"),
-            told(
-                dialect,
-                "settled",
-                scope,
-                after="answered",
-                turn=slot.turn,
-                position=slot.position,
-                by=by,
-                reason=reason,
-                detail=answer.value,
-            ),
+            Part("answered", answered, counted=True),
+            woken(dialect, after="answered"),
+            told(dialect, "settled", after="answered", turn=turn, position=position, **told_by),
         ]
-        return bool(run_joined(dialect, parts, head=lock_run(dialect, run_row(dialect, scope)))["answered"])
+        return bool(run_joined(dialect, tenant, run_id, parts))
