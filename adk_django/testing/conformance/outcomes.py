@@ -24,6 +24,13 @@ class OutcomeConformance(ClaimConformance):
             assert outcome.encoded() == returned(value).encoded(), name
             assert same(outcome.value, value), name
 
+    def test_the_same_outcome_again_is_a_quiet_success_whatever_its_value(self) -> None:
+        lease = self.lease()
+        for position, (name, value) in enumerate(VALUES.items(), 1):
+            claim = self.begin(lease, Slot(1, position), f"token-{position}")
+            first, again = (self.record(lease, claim, returned(value)) for _ in range(2))
+            assert (again.state, again.begun_at, again.evidence) == (first.state, first.begun_at, None), name
+
     def test_every_kind_of_outcome_comes_back_and_says_whether_it_is_an_error(self) -> None:
         lease = self.lease()
         for position, kind in enumerate(OutcomeKind, 1):
@@ -54,11 +61,8 @@ class OutcomeConformance(ClaimConformance):
         assert (done.state, done.outcome, done.token) == (ClaimState.DONE, returned("A"), None)
         assert self.stands() == done
 
-    def test_the_same_outcome_again_is_a_quiet_success(self) -> None:
-        lease = self.lease()
-        claim = self.begin(lease)
-        assert self.record(lease, claim, returned("A")) == self.record(lease, claim, returned("A"))
-        at_once = self.claim(TWO, None)
+    def test_the_same_outcome_again_without_a_token_is_a_quiet_success(self) -> None:
+        lease, at_once = self.lease(), self.claim(TWO, None)
         assert self.record(lease, at_once, returned("A")) == self.record(lease, at_once, returned("A"))
 
     def test_another_outcome_is_refused_and_the_first_stays(self) -> None:
