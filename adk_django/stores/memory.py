@@ -163,6 +163,9 @@ class MemoryStores(Stores):
         space: MemorySpace = self.runs.space  # type: ignore[attr-defined]  # all five are memory stores
         try:
             with space.whole(lease.tenant, lease.run_id):
+                space.check(
+                    lease.tenant, lease.run_id, lease.fence
+                )  # first, or evidence would be kept, undone and kept
                 return super().commit(writes, lease=lease, joined=joined)
         except AdkError:
             for claim in writes.outcomes:
