@@ -8,6 +8,7 @@
     │   ├── RunConflictError          the caller: this id is another run
     │   ├── RunForgottenError         the caller: this id was erased
     │   ├── SettlementError           whoever settles: refused, and why
+    │   │   └── CallNotFoundError     whoever settles: no such call
     │   └── ProviderError             nobody yet: retried with back-off
     ├── CheckpointError
     │   ├── CheckpointTooLargeError   whoever sizes payloads
@@ -26,6 +27,7 @@
     │   ├── LeaseLostError            nobody: another worker has it
     │   └── FenceLostError            an operator: the lease store forgot
     ├── ApprovalError
+    │   ├── RequestNotFoundError      whoever answers: no such request
     │   ├── ApprovalConflictError     whoever answered second
     │   └── ApprovalExpiredError      whoever answered late
     ├── BudgetExceededError           whoever sets the limit
@@ -86,6 +88,12 @@ class SettlementError(RunError):
     """The call cannot be settled so."""
 
     code = "settlement-refused"
+
+
+class CallNotFoundError(SettlementError):
+    """There is no such call on record."""
+
+    code = "call-not-found"
 
 
 class ProviderError(RunError):
@@ -237,6 +245,12 @@ class ApprovalError(AdkError):
     """The request cannot be decided so."""
 
     code = "approval-error"
+
+
+class RequestNotFoundError(ApprovalError):
+    """There is no such request."""
+
+    code = "request-not-found"
 
 
 class ApprovalConflictError(ApprovalError):

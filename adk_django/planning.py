@@ -4,21 +4,30 @@ What is recorded and what carrying on would involve. Looking changes nothing and
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from adk_django.agents import get_agent, is_registered
 from adk_django.asynchronous import sync_only, twin_of
 from adk_django.checkpointer import Checkpointer
+from adk_django.conf import get_settings
 from adk_django.core.checkpoint import Checkpoint
+from adk_django.core.decide import AskModel, Commit, Decision, Dispatch, Transact, decide
 from adk_django.core.lease import RunLease
 from adk_django.core.messages import Usage
 from adk_django.core.plan import ResumePlan, Resumption, ToolDisposition, plan
 from adk_django.core.record import Approval, ApprovalState, RunRecord, RunStatus
-from adk_django.exceptions import AdkError, AgentRevisionError, IndeterminateToolCallError
+from adk_django.exceptions import (
+    AdkError,
+    AgentRevisionError,
+    IndeterminateToolCallError,
+    ResumeConflictError,
+    ResumeError,
+    StaleFrontierError,
+)
 from adk_django.recorded import Recorded
-from adk_django.resumer import refuse_revision
+from adk_django.resumer import not_registered, refuse_revision, setting_of
 from adk_django.stores.base import IdempotencyStore, Stores
 
 
@@ -49,7 +58,8 @@ class Inspection:
     """All that is recorded of a run, at an instant ``now`` of its store.
 
     ``refusals`` are the errors that a resume would raise before it acts, newest reading first; the frontier is None
-    where there is none or it cannot be read. ``probes`` names the tools that have one.
+    where there is none or it cannot be read. ``probes`` names the tools that have one. ``first`` is what a slice would
+    do first, None where it would be refused or has ended.
     """
 
     record: RunRecord
@@ -60,6 +70,7 @@ class Inspection:
     refusals: tuple[AdkError, ...]
     probes: frozenset[str]
     now: datetime
+    first: Decision | None = None
 
     @property
     def live(self) -> bool:
@@ -92,6 +103,8 @@ class Inspection:
         """Why the run is not moving, in one line; empty where it moves or has ended without one."""
         if self.record.status.ended or self.live:
             return self.record.reason if self.record.status.ended else ""
+        if self.refusals:
+            return str(self.refusals[0])
         if self.plan.reasons:
             return self.plan.reasons[0]
         if self.record.reason:
@@ -123,6 +136,8 @@ def _after_refusal(error: AdkError, run: str) -> str:
     match error:
         case AgentRevisionError(found=str(found)):
             return f"adk_resume {run} --accept-revision {found}"
+        case AgentRevisionError():
+            return "a worker that has this agent"
         case _ if error.code == "stale-frontier":
             return f"adk_resume {run} --accept-stale"
         case _ if error.code == "checkpoint-format":
@@ -134,21 +149,58 @@ def inspection(stores: Stores, record: RunRecord, checkpointer: Checkpointer, *,
     """Read all that is recorded of ``record``'s run. Writes nothing."""
     recorded = Recorded(stores, record, checkpointer, strict=strict)
     refusals: list[AdkError] = list(recorded.refusals)
+    agent = get_agent(record.agent) if is_registered(record.agent) else None
+    if agent is None and not record.status.ended:
+        refusals.insert(0, not_registered(record))
     try:
-        refuse_revision(record, None)
+        refuse_revision(record, agent)
     except AgentRevisionError as error:
         refusals.insert(0, error)
-    agent = get_agent(record.agent) if is_registered(record.agent) else None
+    now, first = stores.runs.now(), None
+    if agent is not None and not refusals and not record.status.ended:
+        next_lease = RunLease(record.tenant, record.run_id, "", "", record.fence + 1, now, now)
+        first = decide(recorded.state(next_lease, setting_of(agent, next_lease, checkpointer)))
     return Inspection(
         record=record,
         checkpoint=recorded.checkpoint,
-        plan=recorded.plan,
+        plan=replace(recorded.plan, obstacles=tuple(str(error) for error in refusals)),
         lease=stores.leases.held(record.run_id, tenant=record.tenant),
         approvals=tuple(recorded.approvals.values()),
         refusals=tuple(refusals),
         probes=frozenset(tool.name for tool in agent.tools if tool.probe is not None) if agent else frozenset(),
-        now=stores.runs.now(),
+        now=now,
+        first=first,
     )
+
+
+def moves(decision: Decision) -> bool:
+    """Return whether a slice that does this takes a step: a probe alone, or saying why it stops, is none."""
+    match decision:
+        case AskModel() | Dispatch() | Transact():
+            return True
+        case Commit(writes):
+            facts = writes.claims or writes.outcomes or writes.settlements
+            return bool(facts or writes.frontier or writes.ends)
+    return False
+
+
+def refuse_resume(seen: Inspection, *, accept_revision: str | None = None, accept_stale: bool = False) -> None:
+    """Raise what a resume of the run as it is ``seen`` would raise. Changes nothing and asks no probe: a call that
+    only its probe could answer is refused."""
+    record, lease = seen.record, seen.lease
+    if is_registered(record.agent):
+        refuse_revision(record, get_agent(record.agent), accept_revision)
+    if lease is not None and seen.live:
+        raise ResumeConflictError(run_id=record.run_id, holder=lease.holder, until=lease.expires_at, fence=lease.fence)
+    deaths = 0 if lease is None else lease.deaths + 1
+    if record.status is RunStatus.QUARANTINED or deaths >= get_settings().resume.max_deaths:
+        raise ResumeError(f"run {record.run_id} is quarantined: {record.reason or f'its worker died {deaths} times'}")
+    for error in seen.refusals:
+        revised = accept_revision is not None and isinstance(error, AgentRevisionError) and error.found is not None
+        if not (revised or (accept_stale and isinstance(error, StaleFrontierError))):
+            raise error
+    if record.cancel_requested_at is None:
+        refuse_if_undecidable(seen.plan)
 
 
 def describe(seen: Inspection) -> str:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from adk_django.checkpointer import Checkpointer
 from adk_django.core.checkpoint import Checkpoint, CheckpointBoundary, HistoryHandle, PendingCall
 from adk_django.core.codec import EncodeError
-from adk_django.core.effects import Claim, Slot, arguments_digest
+from adk_django.core.effects import Claim, EffectClass, Slot, arguments_digest
 from adk_django.core.lease import RunLease
 from adk_django.core.messages import Message, Usage
 from adk_django.core.plan import ResumePlan, plan
@@ -17,7 +17,9 @@ from adk_django.core.state import RunState, Setting
 from adk_django.exceptions import (
     AdkError,
     CheckpointDamagedError,
+    CheckpointError,
     CheckpointPassedError,
+    HistoryUnavailableError,
     MaskedArgumentsError,
     StaleFrontierError,
 )
@@ -42,7 +44,7 @@ class Recorded:
         try:
             self.checkpoint = stores.checkpoints.latest(run_id, tenant=tenant)
             self.messages = self._conversation(stores)
-        except AdkError as error:
+        except (CheckpointError, HistoryUnavailableError) as error:
             self.refusals.append(error)
         calls = () if self.checkpoint is None else self.checkpoint.pending
         outstanding = plan(calls, self.claims, strict=strict)
@@ -122,14 +124,17 @@ class Recorded:
             saved=frontier.sequence,
             turn=frontier.turn,
             open=frontier.boundary is not CheckpointBoundary.AFTER_TOOL_RESULT,
-            pending=tuple(_bound(call) for call in frontier.pending),
+            pending=tuple(_bound(call, setting.tools.get(call.tool)) for call in frontier.pending),
             usage=frontier.usage if record.usage == Usage() else record.usage,
             cost_micros=record.cost_micros or frontier.cost_micros,
         )
 
 
-def _bound(call: PendingCall) -> PendingCall:
-    """Return ``call`` with the digest of the arguments it really has, by which an approval holds or is void."""
+def _bound(call: PendingCall, effect: EffectClass | None) -> PendingCall:
+    """Return ``call`` with the digest of the arguments it really has, by which an approval holds or is void, and of a
+    class that promises no more than its tool, now of class ``effect``, still does."""
+    if effect is not None and call.effect is not None:
+        call = replace(call, effect=call.effect.at_least(effect))
     if contains_mask(call.arguments):
         return call
     try:

@@ -179,6 +179,12 @@ def refuse_revision(record: RunRecord, agent: Agent | None, accept: str | None =
         raise AgentRevisionError(message, pinned=pinned, found=found)
 
 
+def not_registered(record: RunRecord) -> AgentRevisionError:
+    """Return the refusal of a run whose agent this process does not have."""
+    message = f"agent {record.agent!r} of run {record.run_id} is not registered: no worker here can carry it on"
+    return AgentRevisionError(message, pinned=record.revision, found=None)
+
+
 def store_refusal(carried: ResumedRun, error: AdkError) -> None:
     """Let the row say why the run stands still, where that is so for every reader."""
     record = carried.recorded.record
@@ -192,7 +198,8 @@ def setting_of(agent: Agent, lease: RunLease, checkpointer: Checkpointer) -> Set
     return Setting(
         fence=lease.fence,
         boundaries=checkpointer.policy.boundaries,
-        tools=frozenset(agent.by_name),
+        tools={tool.name: tool.effect for tool in agent.tools},
+        expires={tool.name: tool.expires_seconds for tool in agent.tools},
         probes=frozenset(tool.name for tool in agent.tools if tool.probe is not None),
         strict=settings.resume.strict,
         fails_on_unkept=settings.tools.on_unkept_result == "fail_run",

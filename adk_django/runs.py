@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adk_django.agents import Agent, get_agent
+from adk_django.agents import Agent, get_agent, is_registered
 from adk_django.asynchronous import in_pool, sync_only, twin_of
 from adk_django.conf import get_settings
 from adk_django.core.effects import Claim, Outcome, OutcomeKind, Slot, arguments_digest
@@ -16,14 +16,16 @@ from adk_django.core.record import Answer, Approval, RunRecord, RunStatus, Write
 from adk_django.core.state import Reply
 from adk_django.exceptions import (
     ApprovalError,
+    CallNotFoundError,
     CheckpointNotFoundError,
     ConfigurationError,
+    RequestNotFoundError,
     RunConflictError,
     SettlementError,
 )
 from adk_django.planning import Inspection, inspection
 from adk_django.ports import Watch
-from adk_django.resumer import Resumer
+from adk_django.resumer import Resumer, not_registered
 from adk_django.runner import AgentRunner, RunResult, this_worker
 from adk_django.tools import ArgumentsRefusedError
 
@@ -102,11 +104,11 @@ def resume(
     """Take the lease and carry the run on to its next stop, here and now, as `AgentRunner.resume` does.
 
     ``agent`` defaults to the one registered under the run's name. Raise CheckpointNotFoundError if there is no such
-    run.
+    run, AgentRevisionError if its agent is not registered here.
     """
     runner = AgentRunner(using=using)
     if agent is None:
-        agent = _record(runner, run_id, tenant).agent
+        agent = _agent_of(_record(runner, run_id, tenant))
     return runner.resume(
         _agent(agent),
         run_id,
@@ -116,6 +118,12 @@ def resume(
         accept_revision=accept_revision,
         accept_stale=accept_stale,
     )
+
+
+def _agent_of(record: RunRecord) -> Agent:
+    if not is_registered(record.agent):
+        raise not_registered(record)
+    return get_agent(record.agent)
 
 
 def _record(runner: AgentRunner, run_id: str, tenant: str) -> RunRecord:
@@ -176,7 +184,7 @@ def decide(
     runner = AgentRunner(using=using)
     request = runner.stores.runs.request(request_id, tenant=tenant)
     if request is None:
-        raise ApprovalError(f"there is no request {request_id} of tenant {tenant}")
+        raise RequestNotFoundError(f"there is no request {request_id} of tenant {tenant}")
     edited, digest = None, None
     if arguments is not None:
         if not grant:
@@ -246,6 +254,9 @@ def probe(
     seen = inspection(runner.stores, record, runner.checkpointer, strict=get_settings().resume.strict)
     doubted = next((item for item in seen.plan.indeterminate if item.call.slot == slot), None)
     if doubted is None or doubted.claim is None:
+        claims = runner.stores.idempotency.look_up(run_id, tenant=tenant)
+        if all(item.call.slot != slot for item in seen.plan.resumptions) and all(c.slot != slot for c in claims):
+            raise CallNotFoundError(f"run {run_id} has no call {slot} on record")
         raise SettlementError(f"call {slot} of run {run_id} is not in doubt: adk_inspect {run_id} --tenant {tenant}")
     tool = agent.by_name.get(doubted.call.tool)
     if tool is None or tool.probe is None:
@@ -309,7 +320,7 @@ async def aresume(run_id: str, *, tenant: str, agent: Agent | str | None = None,
     using = options.pop("using", None)
     runner = await in_pool(AgentRunner, using=using)
     if agent is None:
-        agent = (await in_pool(_record, runner, run_id, tenant)).agent
+        agent = _agent_of(await in_pool(_record, runner, run_id, tenant))
     return await runner.aresume(_agent(agent), run_id, tenant=tenant, **options)
 
 

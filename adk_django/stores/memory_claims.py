@@ -8,6 +8,7 @@ from typing import Any
 from adk_django.core.effects import HELD_STATES, Claim, ClaimState, Outcome, Slot
 from adk_django.core.record import Answer
 from adk_django.exceptions import (
+    CallNotFoundError,
     LeaseLostError,
     RunConflictError,
     SettlementError,
@@ -110,7 +111,7 @@ class MemoryIdempotencyStore(InSpace, IdempotencyStore):
             run, now = self.space.read(tenant, run_id), self.space.now()
             row = run.claims.get(slot)
             if row is None:
-                raise SettlementError(f"run {run_id} has no call {slot} on record")
+                raise CallNotFoundError(f"run {run_id} has no call {slot} on record")
             if answer is Answer.UNKNOWN or (answer is Answer.DONE) != (outcome is not None):
                 raise SettlementError(f"call {slot} is settled as done, with its outcome, or as not done")
             claim = row.claim

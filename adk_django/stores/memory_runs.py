@@ -10,8 +10,8 @@ from adk_django.core.messages import Usage
 from adk_django.core.record import Approval, ApprovalState, RunRecord, RunStatus, Writes, Written
 from adk_django.exceptions import (
     ApprovalConflictError,
-    ApprovalError,
     ApprovalExpiredError,
+    RequestNotFoundError,
     RunForgottenError,
 )
 from adk_django.stores.base import RunStore
@@ -80,7 +80,7 @@ class MemoryRunStore(InSpace, RunStore):
             run, row = self._request(request_id, tenant)
             now = self.space.now()
             if run is None or row is None:
-                raise ApprovalError(f"there is no request {request_id} of tenant {tenant}")
+                raise RequestNotFoundError(f"there is no request {request_id} of tenant {tenant}")
             asked = row.approval
             if asked.state in (ApprovalState.GRANTED, ApprovalState.DENIED):
                 if (asked.state, row.edited) == (state, text):

@@ -8,12 +8,12 @@ from django.db import connections
 from adk_django import models
 from adk_django.core.effects import HELD_STATES, Claim, ClaimState, Outcome, Slot
 from adk_django.core.record import Answer, Writes
-from adk_django.exceptions import RunConflictError, SettlementError
+from adk_django.exceptions import CallNotFoundError, RunConflictError, SettlementError
 from adk_django.stores.base import IdempotencyStore, tell_contradiction
 from adk_django.stores.orm_apply import Applied, Scope, apply
 from adk_django.stores.orm_base import OnAlias, lost
 from adk_django.stores.orm_parts import of_slot, past_deadline, settled, told, woken
-from adk_django.stores.orm_rows import claim_of
+from adk_django.stores.orm_rows import claim_of, same
 from adk_django.stores.sql import AT, Clock, Dialect, Part, Sql, mapped, run_joined
 
 _REPLACEABLE = (ClaimState.IN_FLIGHT, ClaimState.NEVER_RAN)
@@ -56,7 +56,7 @@ class OrmIdempotencyStore(OnAlias, IdempotencyStore):
                 self.evidence(claim, outcome)
                 raise lost(self.alias, scope)
             found = self._of_slot(claim)
-            if found is not None and found.token == claim.token and found.outcome == outcome:
+            if found is not None and found.token == claim.token and same(found.outcome, outcome):
                 return found
             self.evidence(claim, outcome)
         raise RunConflictError(claim.run_id, f"outcome of call {claim.slot}")
@@ -95,9 +95,9 @@ class OrmIdempotencyStore(OnAlias, IdempotencyStore):
             won = self._settle(run_id, slot, tenant, answer, outcome, by, reason)
             rows = self._rows(run_id, tenant, turn=slot.turn, position=slot.position)
         if not rows:
-            raise SettlementError(f"run {run_id} has no call {slot} on record")
+            raise CallNotFoundError(f"run {run_id} has no call {slot} on record")
         (found,) = rows
-        if won or (found.settled_at and found.state is not ClaimState.IN_FLIGHT and found.outcome == outcome):
+        if won or (found.settled_at and found.state is not ClaimState.IN_FLIGHT and same(found.outcome, outcome)):
             return found
         if found.state is ClaimState.IN_FLIGHT and found.deadline_at is not None:
             instant = found.deadline_at.isoformat()
