@@ -17,7 +17,7 @@ from typing import Any
 from adk_django import signals
 from adk_django.asynchronous import Left, SyncVerbs, in_thread, twin
 from adk_django.core.checkpoint import Checkpoint, HistoryHandle
-from adk_django.core.effects import Claim, Outcome, Slot
+from adk_django.core.effects import Claim, EffectClass, Outcome, Slot
 from adk_django.core.lease import RunLease
 from adk_django.core.messages import Message
 from adk_django.core.record import Answer, Approval, RunRecord, RunStatus, Writes, Written
@@ -331,12 +331,16 @@ class Stores:
 
         ``writes`` comes masked and sized. Facts first, progress next, claims last: a body is entered only after
         everything before it is durable. A frontier or delta that its store refuses is left out, with its requests,
-        and noted. ``joined`` is for stores that share the database of a transactional tool, whose transaction it then
+        and noted; where a store that is down keeps people from being asked, raise StoreUnavailableError. ``joined`` is for stores that share the database of a transactional tool, whose transaction it then
         ends in.
         """
         fence, tenant, run_id = lease.fence, lease.tenant, lease.run_id
         second = self._facts(writes, fence)
-        writes, handle, refusal = self._progress(writes, fence)
+        asked, (writes, handle, refusal) = bool(writes.requests), self._progress(writes, fence)
+        if asked and refusal is not None and not isinstance(refusal, CheckpointError | RunConflictError):
+            facts = replace(writes, failed_save=None)  # the frontier that stands is not passed: nothing was asked
+            self.runs.write(run_id, tenant=tenant, writes=facts, fence=fence)
+            raise StoreUnavailableError(f"nobody could be asked: {refusal}") from refusal
         row = self.runs.write(run_id, tenant=tenant, writes=writes, fence=fence)
         claims = []
         for claim in writes.claims:
@@ -411,6 +415,11 @@ class Stores:
             return (writes if writes.frontier is None else replace(writes, failed_save="")), handle, None
         note = f"{writes.boundary_name or 'end'}: {type(refusal).__name__}: {refusal}"
         return writes.without_progress(note), None, refusal
+
+
+def was_settled_before(claim: Claim) -> bool:
+    """Return whether a claim whose slot was claimed again had been settled never-ran: others are simply repeated."""
+    return claim.effect is EffectClass.EFFECTFUL
 
 
 def tell_contradiction(claim: Claim) -> None:

@@ -13,7 +13,7 @@ from adk_django.exceptions import (
     RunConflictError,
     SettlementError,
 )
-from adk_django.stores.base import IdempotencyStore, tell_contradiction
+from adk_django.stores.base import IdempotencyStore, tell_contradiction, was_settled_before
 from adk_django.stores.memory_space import ClaimRow, InSpace, RunRows
 
 
@@ -91,7 +91,7 @@ class MemoryIdempotencyStore(InSpace, IdempotencyStore):
             if row is None or claim.token is None:
                 return None
             ours = row.claim.token == claim.token
-            contradicts = not ours  # claimed again, after somebody said that it never ran
+            contradicts = not ours and was_settled_before(claim)
             if ours and row.evidence is None and (row.outcome is None or row.claim.settled_at is not None):
                 kept = replace(row.claim, evidence_at=now)
                 contradicts = kept.state is ClaimState.NEVER_RAN

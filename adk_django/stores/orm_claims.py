@@ -9,7 +9,7 @@ from adk_django import models
 from adk_django.core.effects import HELD_STATES, Claim, ClaimState, Outcome, Slot
 from adk_django.core.record import Answer, Writes
 from adk_django.exceptions import CallNotFoundError, RunConflictError, SettlementError
-from adk_django.stores.base import IdempotencyStore, tell_contradiction
+from adk_django.stores.base import IdempotencyStore, tell_contradiction, was_settled_before
 from adk_django.stores.orm_apply import Applied, Scope, apply
 from adk_django.stores.orm_base import OnAlias, lost
 from adk_django.stores.orm_parts import of_slot, past_deadline, settled, told, woken
@@ -80,7 +80,8 @@ class OrmIdempotencyStore(OnAlias, IdempotencyStore):
         if found is None:
             return None
         if found.token != claim.token:
-            tell_contradiction(claim)
+            if was_settled_before(claim):
+                tell_contradiction(claim)
             return None
         if kept and found.contested:
             tell_contradiction(claim)
