@@ -85,6 +85,11 @@ def is_registered(name: str) -> bool:
     return name in _registry
 
 
+def registered() -> tuple[Agent, ...]:
+    """Return every registered agent, once."""
+    return tuple(dict.fromkeys(_registry.values()))
+
+
 def autodiscover() -> None:
     """Import the ``agents`` module of every installed app, so that what it registers is known."""
     autodiscover_modules("agents")
