@@ -3,13 +3,18 @@
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Final, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_type_hints
 
 from django.conf import settings
 from django.core.signals import setting_changed
 from django.dispatch import receiver
+from pydantic import Field, TypeAdapter, ValidationError
 
+from adk_django.core.lease import LeasePolicy
 from adk_django.exceptions import ConfigurationError
+
+Positive = Annotated[int, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 DEFAULT_STORES: Final[Mapping[str, str]] = {
     "checkpoints": "adk_django.stores.orm.OrmCheckpointStore",
@@ -26,18 +31,25 @@ class Checkpoints:
     Which boundaries are written, the cap of one payload, when one is stale, how long a save may take.
     """
 
-    boundaries: tuple[str, ...] = ("after_model_call", "after_tool_result", "before_approval")
-    max_bytes: int = 1_048_576
-    ttl_seconds: float | None = None
-    save_timeout_seconds: float = 5
+    boundaries: tuple[Literal["after_model_call", "after_tool_result", "before_approval"], ...] = (
+        "after_model_call",
+        "after_tool_result",
+        "before_approval",
+    )
+    max_bytes: Positive = 1_048_576
+    ttl_seconds: Seconds | None = None
+    save_timeout_seconds: Seconds = 5
 
 
 @dataclass(frozen=True)
 class Leases:
     """How long a lease lasts, and how much of it may be left before it is renewed."""
 
-    ttl_seconds: float = 60
-    renew_within_seconds: float = 20
+    ttl_seconds: Seconds = 60
+    renew_within_seconds: Seconds = 20
+
+    def __post_init__(self) -> None:
+        LeasePolicy(self.ttl_seconds, self.renew_within_seconds)
 
 
 @dataclass(frozen=True)
@@ -47,23 +59,28 @@ class Tools:
     Default time limit, grace behind it, how many at once, the largest result, what an unkept one does.
     """
 
-    time_limit_seconds: float = 300
-    grace_seconds: float = 30
-    max_concurrent: int = 8
-    max_result_bytes: int = 262_144
-    on_unkept_result: str = "go_on"
+    time_limit_seconds: Seconds = 300
+    grace_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 30
+    max_concurrent: Positive = 8
+    max_result_bytes: Positive = 262_144
+    on_unkept_result: Literal["go_on", "fail_run"] = "go_on"
 
 
 @dataclass(frozen=True)
 class Resume:
     """Carrying on: deaths until quarantine, sweep batches and caps, strictness, back-off (first, longest)."""
 
-    max_deaths: int = 5
-    batch: int = 100
-    max_live: int | None = None
-    max_live_per_tenant: int | None = None
+    max_deaths: Positive = 5
+    batch: Positive = 100
+    max_live: Positive | None = None
+    max_live_per_tenant: Positive | None = None
     strict: bool = False
-    backoff_seconds: tuple[float, float] = (5, 3600)
+    backoff_seconds: tuple[Seconds, Seconds] = (5, 3600)
+
+    def __post_init__(self) -> None:
+        first, longest = self.backoff_seconds
+        if first > longest:
+            raise ValueError(f"backoff_seconds is {[first, longest]!r}: must be [first, longest], the longest not less")
 
 
 @dataclass(frozen=True)
@@ -87,49 +104,98 @@ class Settings:
     tools: Tools = field(default_factory=Tools)
     resume: Resume = field(default_factory=Resume)
     redact: Redact = field(default_factory=Redact)
-    store_threads: int = 8
+    store_threads: Positive = 8
+
+
+_STORE_KEYS: Final = ("BACKEND", "OPTIONS")
+
+
+def known_keys() -> dict[str, tuple[str, ...]]:
+    """Return the keys of ``ADK``, each with the keys of its section."""
+    hints = get_type_hints(Settings)
+    sections = {
+        name.upper(): tuple(item.name for item in fields(hint)) if is_dataclass(hint) else ()
+        for name, hint in hints.items()
+    }
+    return {**sections, "STORES": tuple(DEFAULT_STORES)}
 
 
 def unknown_keys(raw: Mapping[str, Any]) -> list[str]:
     """Return the keys of ``ADK`` that no setting has, dotted."""
-    known = {item.name.upper(): item for item in fields(Settings)}
-    unknown = []
+    known, unknown = known_keys(), []
     for key, value in raw.items():
         if key not in known:
-            unknown.append(key)
-        elif key == "STORES":
-            unknown += [f"STORES.{name}" for name in value if name not in DEFAULT_STORES]
-        elif is_dataclass(section := _section(key)):
-            names = {item.name for item in fields(section)}
-            unknown += [f"{key}.{name}" for name in value if name not in names]
+            unknown.append(str(key))
+        elif isinstance(value, Mapping):
+            unknown += [f"{key}.{name}" for name in value if name not in known[key]]
+            if key == "STORES":
+                stores = [(name, item) for name, item in value.items() if isinstance(item, Mapping)]
+                unknown += [f"{key}.{name}.{extra}" for name, item in stores for extra in item.keys() - _STORE_KEYS]
     return unknown
 
 
-def _section(key: str) -> Any:
-    return get_type_hints(Settings)[key.lower()]
+def load(raw: Any) -> Settings:
+    """Return the settings that ``raw`` writes.
 
-
-def load(raw: Mapping[str, Any]) -> Settings:
-    """Return the settings that ``raw`` writes. Raise ConfigurationError, naming it, for an unknown key."""
+    Raise ConfigurationError for an unknown key and for a value that does not fit, naming key, value and what fits.
+    """
+    if not isinstance(raw, Mapping):
+        raise misfit("ADK", raw, "must be a dictionary")
     if unknown := unknown_keys(raw):
         raise ConfigurationError(f"ADK has unknown keys: {', '.join(sorted(unknown))}")
     values: dict[str, Any] = {}
+    hints = get_type_hints(Settings, include_extras=True)
     for key, value in raw.items():
+        where, hint = f"ADK[{key!r}]", hints[key.lower()]
+        if key != "STORE_THREADS" and not isinstance(value, Mapping):
+            raise misfit(where, value, "must be a dictionary")
         if key == "STORES":
-            given = {name: (item["BACKEND"], item.get("OPTIONS", {})) for name, item in value.items()}
+            given = {name: _store(f"{where}[{name!r}]", item) for name, item in value.items()}
             values["stores"] = {name: given.get(name, (path, {})) for name, path in DEFAULT_STORES.items()}
-        elif is_dataclass(section := _section(key)):
-            frozen = {name: tuple(item) if isinstance(item, list) else item for name, item in value.items()}
-            values[key.lower()] = section(**frozen)  # type: ignore[operator]  # a class of ours
+        elif is_dataclass(hint):
+            values[key.lower()] = _section(hint, where, value)
         else:
-            values[key.lower()] = value
+            values[key.lower()] = _fitting(hint, where, value)
     return Settings(**values)
 
 
-def raw_settings() -> Mapping[str, Any]:
+def _section(section: Any, where: str, given: Mapping[str, Any]) -> Any:
+    hints = get_type_hints(section, include_extras=True)
+    fitting = {name: _fitting(hints[name], f"{where}[{name!r}]", value) for name, value in given.items()}
+    try:
+        return section(**fitting)
+    except ValueError as error:
+        raise ConfigurationError(f"{where}: {error}") from error
+
+
+def _fitting(hint: Any, where: str, value: Any) -> Any:
+    """Return ``value`` as it is kept: a list as a tuple, all else as it is. Raise ConfigurationError if it does not
+    fit."""
+    frozen = tuple(value) if isinstance(value, list) else value
+    try:
+        return TypeAdapter(hint).validate_python(frozen, strict=True)
+    except ValidationError as error:
+        wanted = error.errors(include_url=False)[0]["msg"].replace("Input should be", "must be")
+        raise misfit(where, value, wanted) from error
+
+
+def _store(where: str, item: Any) -> tuple[str, Mapping[str, Any]]:
+    if not isinstance(item, Mapping) or not isinstance(item.get("BACKEND"), str):
+        raise misfit(where, item, "must be {'BACKEND': a dotted path, 'OPTIONS': {...}}")
+    options = item.get("OPTIONS", {})
+    if not isinstance(options, Mapping):
+        raise misfit(f"{where}['OPTIONS']", options, "must be a dictionary")
+    return item["BACKEND"], options
+
+
+def misfit(where: str, value: Any, wanted: str) -> ConfigurationError:
+    """Return the error of a value that does not fit."""
+    return ConfigurationError(f"{where} is {value!r}: {wanted}")
+
+
+def raw_settings() -> Any:
     """Return ``ADK`` as it is written."""
-    raw: Mapping[str, Any] = getattr(settings, "ADK", {})
-    return raw
+    return getattr(settings, "ADK", {})
 
 
 @functools.cache
