@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from adk_django.core import codec
 
-QUOTE = '"'
+_QUOTED = ('"', '{"$"')  # how the JSON of a text begins
 
 
 class _Column:
@@ -88,7 +88,7 @@ class InstantField(_Column, models.DateTimeField):  # type: ignore[type-arg]  # 
 
 def quoted(text: str) -> str:
     """Return ``text`` in a form that every database takes."""
-    if not text.startswith(QUOTE) and "\0" not in text:
+    if not text.startswith(_QUOTED) and "\0" not in text:
         try:
             text.encode()
         except UnicodeEncodeError:
@@ -100,7 +100,7 @@ def quoted(text: str) -> str:
 
 def unquoted(text: str) -> str:
     """Return the text that `quoted` was given."""
-    value = codec.decode(text) if text.startswith(QUOTE) else text
+    value = codec.decode(text) if text.startswith(_QUOTED) else text
     return str(value)
 
 

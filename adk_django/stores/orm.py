@@ -13,12 +13,11 @@ from adk_django.core.messages import Message
 from adk_django.core.record import Writes, Written
 from adk_django.exceptions import RunConflictError
 from adk_django.stores.base import CheckpointStore, HistoryStore, Stores
-from adk_django.stores.orm_apply import apply
+from adk_django.stores.orm_apply import Scope, apply
 from adk_django.stores.orm_base import OnAlias, lost
 from adk_django.stores.orm_claims import OrmIdempotencyStore
 from adk_django.stores.orm_commit import commit
 from adk_django.stores.orm_leases import OrmLeaseStore
-from adk_django.stores.orm_parts import Scope
 from adk_django.stores.orm_rows import checkpoint_of, unavailable
 from adk_django.stores.orm_runs import OrmRunStore
 from adk_django.stores.orm_schema import require_schema
@@ -45,8 +44,9 @@ class OrmCheckpointStore(OnAlias, CheckpointStore):
             applied = apply(connections[self.alias], scope, Writes(frontier=checkpoint))
             if applied is None:
                 raise lost(self.alias, scope)
-        if not applied.written:
-            raise RunConflictError(checkpoint.run_id, "frontier")
+            if applied.written and applied.saved(self.alias, scope, checkpoint):
+                return
+        raise RunConflictError(checkpoint.run_id, "frontier")
 
     def latest(self, run_id: str, *, tenant: str) -> Checkpoint | None:
         with mapped(self.alias):

@@ -13,26 +13,54 @@ from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from adk_django import models
+from adk_django.core.checkpoint import Checkpoint
 from adk_django.core.record import Writes
 from adk_django.fields import instant
-from adk_django.stores.orm_parts import Scope, delete, frontier_rises, of_run, parts_of, transcript_stands
-from adk_django.stores.sql import Dialect, Part, Sql, both, run, run_each
+from adk_django.stores.orm_parts import ENDED, parts_of, rises, stands
+from adk_django.stores.sql import Dialect, Part, Sql, run_at_once, run_in_turn
+
+_HELD = "tenant = %s AND run_id = %s AND fence = %s AND token IS NOT NULL"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Whose writes they are."""
+
+    tenant: str
+    run_id: str
+    fence: int
+
+    @property
+    def params(self) -> tuple[str, str, int]:
+        """Its values, for ``tenant``, ``run_id`` and ``fence`` in this order."""
+        return self.tenant, self.run_id, self.fence
 
 
 @dataclass(frozen=True)
 class Applied:
-    """What a write under the fence came to. ``counts`` are the rows of each counted part."""
+    """What a write under the fence came to. ``counts`` are the rows of each counted part.
+
+    ``stands`` and ``rises`` say whether transcript and frontier take what was sent; where one does not, nothing was
+    written.
+    """
 
     at: datetime
     cancel_requested_at: datetime | None
-    transcript_stands: bool = True
-    frontier_rises: bool = True
+    stands: bool
+    rises: bool
     counts: dict[str, int] = field(default_factory=dict)
 
     @property
     def written(self) -> bool:
-        """Whether anything was written: where the progress is refused nothing is."""
-        return self.transcript_stands and self.frontier_rises
+        """Whether anything was written."""
+        return self.stands and self.rises
+
+    def saved(self, alias: str, scope: Scope, frontier: Checkpoint | None) -> bool:
+        """Return whether ``frontier``, if there is one, is now the stored one: written here, or before."""
+        if frontier is None or self.counts.get("frontier", 1):
+            return True
+        rows = models.Checkpoint.objects.using(alias).filter(tenant=scope.tenant, run_id=scope.run_id)
+        return rows.filter(fence=scope.fence, digest=frontier.digest).exists()
 
 
 def apply(
@@ -47,97 +75,67 @@ def apply(
 
     Return None, having written nothing, if the fence is another's.
     """
-    if connection.vendor == "postgresql":
-        return _apply_at_once(connection, scope, writes, gated, forgets)
+    dialect = Dialect(connection)
+    parts = parts_of(dialect, writes, gated=gated)
+    parts += [Part(f"forget_{model._meta.db_table}", dialect.delete(model)) for model in forgets]
+    if dialect.postgres:
+        return _at_once(dialect, scope, writes, parts)
     with transaction.atomic(using=connection.alias):
-        return _apply_in_turn(connection, scope, writes, gated, forgets)
+        return _in_turn(dialect, scope, writes, parts)
 
 
-def _parts(
-    dialect: Dialect, scope: Scope, writes: Writes, gated: bool, forgets: Sequence[type[models.OfRun]]
-) -> list[Part]:
-    parts = parts_of(dialect, scope, writes, gated=gated)
-    for model in forgets:
-        where = both(of_run(dialect, scope, model), dialect.open)
-        parts.append(Part(f"forget_{model._meta.db_table}", delete(model, where)))
-    return parts
-
-
-def _held(dialect: Dialect, scope: Scope) -> Sql:
-    return both(of_run(dialect, scope, models.RunLease, fence=scope.fence), "target.token IS NOT NULL")
-
-
-def _apply_at_once(
-    connection: BaseDatabaseWrapper,
-    scope: Scope,
-    writes: Writes,
-    gated: bool,
-    forgets: Sequence[type[models.OfRun]],
-) -> Applied | None:
-    dialect = Dialect(
-        connection,
-        at="(SELECT at FROM ready)",
-        open="(SELECT transcript_stands AND frontier_rises FROM ready)",
-        uncancelled="(SELECT cancel_requested_at IS NULL FROM ready)",
-    )
-    held = _held(dialect, scope)
-    gate = f"SELECT 1 AS one FROM adk_run_leases AS target WHERE {held.text} FOR SHARE"
+def _at_once(dialect: Dialect, scope: Scope, writes: Writes, parts: list[Part]) -> Applied | None:
+    gate = f"SELECT tenant, run_id, fence, holder FROM adk_run_leases WHERE {_HELD} FOR SHARE"
     if writes.resets_deaths:
-        gate = f"UPDATE adk_run_leases AS target SET deaths = 0 WHERE {held.text} RETURNING 1 AS one"
+        gate = f"UPDATE adk_run_leases SET deaths = 0 WHERE {_HELD} RETURNING tenant, run_id, fence, holder"
     # Read under the row's lock, or a cancel that commits meanwhile would not hold the claim back.
-    row = of_run(dialect, scope, models.Run)
-    run_row = (
-        f"SELECT target.cancel_requested_at FROM adk_runs AS target, gate WHERE {row.text} FOR NO KEY UPDATE OF target"
+    run = (
+        f"SELECT target.cancel_requested_at, target.{ENDED} AS ended "
+        "FROM gate JOIN adk_runs AS target USING (tenant, run_id) FOR NO KEY UPDATE OF target"
     )
-    stands, rises = transcript_stands(dialect, scope, writes), frontier_rises(dialect, scope, writes)
+    behind, above = stands(dialect, writes), rises(dialect, writes)
     ready = (
-        f"SELECT {dialect.clock} AS at, run.cancel_requested_at, {stands.text} AS transcript_stands, "
-        f"{rises.text} AS frontier_rises FROM gate LEFT JOIN run ON true"
+        f"SELECT *, stands AND rises AS ok FROM (SELECT gate.*, {dialect.clock} AS at, run.cancel_requested_at, "
+        f"coalesce(run.ended, false) AS ended, {behind.text} AS stands, {above.text} AS rises "
+        "FROM gate LEFT JOIN run ON true) AS found"
     )
     head = [
-        Sql(f"gate AS ({gate})", held.params),
-        Sql(f"run AS ({run_row})", row.params),
-        Sql(f"ready AS MATERIALIZED ({ready})", stands.params + rises.params),
+        Sql(f"gate AS ({gate})", scope.params),
+        Sql(f"run AS ({run})"),
+        Sql(f"ready AS MATERIALIZED ({ready})", behind.params + above.params),
     ]
-    parts = _parts(dialect, scope, writes, gated, forgets)
-    columns = "at, cancel_requested_at, transcript_stands, frontier_rises"
-    found = run(dialect, parts, head=head, columns=columns, tail="FROM ready")
+    found = run_at_once(dialect, head, parts, columns="at, cancel_requested_at, stands, rises")
     if found is None:
         return None
     names = (part.name for part in parts if part.counted)
-    return _applied(connection, found[:4], dict(zip(names, found[4:], strict=True)))
+    return _applied(dialect, found[:4], dict(zip(names, found[4:], strict=True)))
 
 
-def _apply_in_turn(
-    connection: BaseDatabaseWrapper,
-    scope: Scope,
-    writes: Writes,
-    gated: bool,
-    forgets: Sequence[type[models.OfRun]],
-) -> Applied | None:
-    dialect = Dialect(connection)
-    held = _held(dialect, scope)
+def _in_turn(dialect: Dialect, scope: Scope, writes: Writes, parts: list[Part]) -> Applied | None:
     deaths = "0" if writes.resets_deaths else "deaths"
-    with connection.cursor() as cursor:
-        cursor.execute(f"UPDATE adk_run_leases AS target SET deaths = {deaths} WHERE {held.text}", held.params)
+    behind, above = stands(dialect, writes), rises(dialect, writes)
+    with dialect.connection.cursor() as cursor:
+        cursor.execute(f"UPDATE adk_run_leases SET deaths = {deaths} WHERE {_HELD}", scope.params)
         if cursor.rowcount == 0:
             return None
-        row = of_run(dialect, scope, models.Run)
-        stands, rises = transcript_stands(dialect, scope, writes), frontier_rises(dialect, scope, writes)
         cursor.execute(
-            f"SELECT {dialect.clock}, (SELECT cancel_requested_at FROM adk_runs AS target WHERE {row.text}), "
-            f"{stands.text}, {rises.text}",
-            row.params + stands.params + rises.params,
+            f"WITH gate AS (SELECT tenant, run_id, fence, holder FROM adk_run_leases WHERE {_HELD}) "
+            f"SELECT {dialect.clock}, run.cancel_requested_at, {behind.text}, {above.text}, "
+            f"coalesce(run.{ENDED}, 0), holder FROM gate LEFT JOIN adk_runs AS run USING (tenant, run_id)",
+            (*scope.params, *behind.params, *above.params),
         )
-        found = cursor.fetchone()
-    applied = _applied(connection, found, {})
+        at, cancel_requested_at, *facts, ended, holder = cursor.fetchone()
+    applied = _applied(dialect, (at, cancel_requested_at, *facts), {})
     if not applied.written:
         return applied
-    uncancelled = "1 = 1" if found[1] is None else "1 = 0"
-    dialect = Dialect(connection, at=f"'{found[0]}'", uncancelled=uncancelled)
-    return replace(applied, counts=run_each(dialect, _parts(dialect, scope, writes, gated, forgets)))
+    names = ("tenant", "run_id", "fence", "holder", "at", "cancel_requested_at", "ended", "ok")
+    ready = Sql(
+        f"ready AS (SELECT {', '.join(f'%s AS {name}' for name in names)})",
+        (*scope.params, holder, at, applied.cancel_requested_at and 1, ended, 1),
+    )
+    return replace(applied, counts=run_in_turn(dialect, ready, parts))
 
 
-def _applied(connection: BaseDatabaseWrapper, row: Sequence[Any], counts: dict[str, int]) -> Applied:
-    at = cast("datetime", instant(row[0], connection))
-    return Applied(at, instant(row[1], connection), bool(row[2]), bool(row[3]), counts)
+def _applied(dialect: Dialect, row: Sequence[Any], counts: dict[str, int]) -> Applied:
+    at = cast("datetime", instant(row[0], dialect.connection))
+    return Applied(at, instant(row[1], dialect.connection), bool(row[2]), bool(row[3]), counts)

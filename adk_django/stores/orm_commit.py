@@ -11,10 +11,9 @@ from adk_django.core.effects import Claim, ClaimState
 from adk_django.core.lease import RunLease
 from adk_django.core.record import Writes, Written
 from adk_django.exceptions import RunConflictError
-from adk_django.stores.orm_apply import Applied, apply
+from adk_django.stores.orm_apply import Applied, Scope, apply
 from adk_django.stores.orm_base import lost
 from adk_django.stores.orm_claims import OrmIdempotencyStore
-from adk_django.stores.orm_parts import Scope
 from adk_django.stores.orm_rows import later, unavailable
 from adk_django.stores.orm_runs import OrmRunStore
 from adk_django.stores.sql import mapped, refresh, refuse_transaction, sqlstate
@@ -53,13 +52,14 @@ def _split(
 
     Return what was sent, what came of it, and the refusal.
     """
+    applied: Applied | None = None
     refusal: Exception
     try:
         applied = _send(connection, scope, writes, once=once)
-        if applied is None or applied.written:
+        if applied is None or (applied.written and applied.saved(connection.alias, scope, writes.frontier)):
             return writes, applied, None
         refusal = RunConflictError(scope.run_id, "frontier")
-        if not applied.transcript_stands and writes.extends is not None:
+        if not applied.stands and writes.extends is not None:
             refusal = unavailable(writes.extends)
     except (EncodeError, DatabaseError) as error:
         progress = writes.frontier is not None or writes.delta or writes.requests
@@ -68,6 +68,9 @@ def _split(
         refusal = error
     note = f"{writes.boundary_name or 'end'}: {type(refusal).__name__}: {refusal}"
     writes = writes.without_progress(note)
+    if applied is not None and applied.written:  # the frontier alone was refused: another thread of ours was first
+        _send(connection, scope, Writes(failed_save=note), once=once)
+        return writes, applied, refusal
     return writes, _send(connection, scope, writes, once=once), refusal
 
 
@@ -82,9 +85,10 @@ def _send(connection: BaseDatabaseWrapper, scope: Scope, writes: Writes, *, once
         try:
             return apply(connection, scope, writes, gated=True, forgets=(models.Checkpoint,) if writes.ends else ())
         except (OperationalError, InterfaceError) as error:
-            if not left or not (sqlstate(error) in _UNDONE or _broken(connection)):
+            if broken := _broken(connection):
+                connection.close()
+            if not left or not (broken or sqlstate(error) in _UNDONE):
                 raise
-            connection.close_if_unusable_or_obsolete()
     raise AssertionError("a last attempt returns or raises")
 
 

@@ -9,11 +9,14 @@ from adk_django import models
 from adk_django.core.lease import RunLease
 from adk_django.exceptions import FenceLostError, ResumeConflictError, RunForgottenError
 from adk_django.stores.base import LeaseStore
+from adk_django.stores.orm_apply import Scope
 from adk_django.stores.orm_base import OnAlias, lost
-from adk_django.stores.orm_parts import Scope, of_run
 from adk_django.stores.orm_rows import lease_of
-from adk_django.stores.sql import Dialect, Sql, mapped, refresh
+from adk_django.stores.sql import AT, Dialect, Sql, mapped, ready_now, refresh
 
+_FREE = (
+    f"target.forgotten_at IS NULL AND (target.token IS NULL OR target.expires_at <= {AT.text}) AND target.fence >= %s"
+)
 _FREED = {"holder": None, "token": None, "acquired_at": None, "expires_at": None, "took_over": False}
 
 
@@ -26,7 +29,7 @@ class OrmLeaseStore(OnAlias, LeaseStore):
         alias, token = self.alias, uuid.uuid4().hex
         with mapped(alias):
             refresh(connections[alias])
-            row = self._take(Scope(tenant, run_id, floor), holder, token, ttl_seconds)
+            row = self._take(run_id, tenant, holder, token, ttl_seconds, floor)
         if row is not None and row.token == token:
             return lease_of(row)
         if row is not None and row.forgotten_at is not None:
@@ -37,47 +40,39 @@ class OrmLeaseStore(OnAlias, LeaseStore):
         following = 1 if row is None else row.fence + 1
         raise FenceLostError(f"run {run_id} has seen fence {floor}; the next here is only {following}", fence=floor)
 
-    def _take(self, scope: Scope, holder: str, token: str, ttl_seconds: float) -> Any:
+    def _take(self, run_id: str, tenant: str, holder: str, token: str, ttl_seconds: float, floor: int) -> Any:
         """Take the lease if it is free; return the row as it is then, None if a fence was seen and there is none."""
-        dialect = _at_one_instant(self.alias)
-        floor = scope.fence
+        dialect = Dialect(connections[self.alias])
         taken = {
             "holder": holder,
             "token": token,
             "fence": Sql("target.fence + 1"),
-            "acquired_at": Sql(dialect.at),
+            "acquired_at": AT,
             "expires_at": dialect.later(ttl_seconds),
             "deaths": Sql("target.deaths + CASE WHEN target.token IS NULL THEN 0 ELSE 1 END"),
             "took_over": Sql("target.token IS NOT NULL"),
         }
-        free = (
-            f"target.forgotten_at IS NULL AND (target.token IS NULL OR target.expires_at <= {dialect.at}) "
-            "AND target.fence >= %s"
-        )
         changes = {}
         for column, new in taken.items():
             value = dialect.value(models.RunLease, column, new)
-            case = f"CASE WHEN {free} THEN {value.text} ELSE target.{column} END"
-            changes[column] = Sql(case, (floor, *value.params))
-        if floor > 0:
-            return _changed(
-                dialect, dialect.update(models.RunLease, changes, where=of_run(dialect, scope, self.model)), scope
+            changes[column] = Sql(
+                f"CASE WHEN {_FREE} THEN {value.text} ELSE target.{column} END", (floor, *value.params)
             )
-        first = {"tenant": scope.tenant, "run_id": scope.run_id, **taken, "fence": 1, "deaths": 0, "took_over": False}
+        if floor > 0:
+            return _changed(dialect, tenant, run_id, dialect.update(models.RunLease, changes))
+        first = {**taken, "fence": 1, "deaths": 0, "took_over": False}
         assigned = dialect.assign(models.RunLease, changes)
         conflict = Sql(f"ON CONFLICT (tenant, run_id) DO UPDATE SET {assigned.text}", assigned.params)
-        upsert = dialect.insert(models.RunLease, first, where=Sql("1 = 1"), conflict=conflict)
-        return _changed(dialect, upsert, scope)
+        return _changed(dialect, tenant, run_id, dialect.insert(models.RunLease, first, conflict=conflict))
 
     def renew(self, lease: RunLease, *, ttl_seconds: float) -> RunLease:
         with mapped(self.alias):
             refresh(connections[self.alias])
-            dialect, scope = _at_one_instant(self.alias), _scope(lease)
-            changes = {"expires_at": dialect.later(ttl_seconds)}
-            renewal = dialect.update(models.RunLease, changes, where=_held(dialect, lease))
-            row = _changed(dialect, renewal, scope)
+            dialect = Dialect(connections[self.alias])
+            renewal = dialect.update(models.RunLease, {"expires_at": dialect.later(ttl_seconds)}, _held(dialect, lease))
+            row = _changed(dialect, lease.tenant, lease.run_id, renewal)
             if row is None or row.token != lease.token:
-                raise lost(self.alias, scope)
+                raise lost(self.alias, Scope(lease.tenant, lease.run_id, lease.fence))
         return lease_of(row)
 
     def release(self, lease: RunLease) -> None:
@@ -95,35 +90,26 @@ class OrmLeaseStore(OnAlias, LeaseStore):
     def _change(self, lease: RunLease, changes: dict[str, Any]) -> None:
         with mapped(self.alias):
             dialect = Dialect(connections[self.alias])
-            update = dialect.update(models.RunLease, changes, where=_held(dialect, lease))
+            ready = ready_now(dialect, lease.tenant, lease.run_id)
+            change = dialect.update(models.RunLease, changes, _held(dialect, lease))
             with dialect.connection.cursor() as cursor:
-                cursor.execute(update.text, update.params)
-
-
-def _scope(lease: RunLease) -> Scope:
-    return Scope(lease.tenant, lease.run_id, lease.fence)
+                cursor.execute(f"WITH {ready.text} {change.text}", ready.params + change.params)
 
 
 def _held(dialect: Dialect, lease: RunLease) -> Sql:
-    return of_run(dialect, _scope(lease), models.RunLease, fence=lease.fence, token=lease.token)
+    return dialect.is_(models.RunLease, fence=lease.fence, token=lease.token)
 
 
-def _at_one_instant(alias: str) -> Dialect:
-    """Return a dialect whose ``at`` is the same all over the statement; on SQLite the clock is that by itself."""
-    connection = connections[alias]
-    return Dialect(connection, at="(SELECT at FROM moment)" if connection.vendor == "postgresql" else None)
-
-
-def _changed(dialect: Dialect, change: Sql, scope: Scope) -> Any:
+def _changed(dialect: Dialect, tenant: str, run_id: str, change: Sql) -> Any:
     """Make a change of the run's lease; return its row afterwards, with ``live``, or None if there is none."""
+    ready = ready_now(dialect, tenant, run_id)
+    text, params = f"WITH {ready.text} {change.text}", ready.params + change.params
     live = f"coalesce(target.expires_at > {dialect.clock}, false) AS live"
     rows = models.RunLease.objects.using(dialect.connection.alias)
     if dialect.postgres:
-        text = f"WITH moment AS MATERIALIZED (SELECT {dialect.clock} AS at) {change.text} RETURNING target.*, {live}"
-        return next(iter(rows.raw(text, change.params)), None)
+        return next(iter(rows.raw(f"{text} RETURNING target.*, {live}", params)), None)
     with transaction.atomic(using=dialect.connection.alias):
         with dialect.connection.cursor() as cursor:
-            cursor.execute(change.text, change.params)
-        where = of_run(dialect, scope, models.RunLease)
-        text = f"SELECT target.*, {live} FROM adk_run_leases AS target WHERE {where.text}"
-        return next(iter(rows.raw(text, where.params)), None)
+            cursor.execute(text, params)
+        found = f"SELECT target.*, {live} FROM adk_run_leases AS target WHERE tenant = %s AND run_id = %s"
+        return next(iter(rows.raw(found, (tenant, run_id))), None)

@@ -108,11 +108,15 @@ def _outcome(row: models.IdempotencyKey, text: str | None) -> Outcome | None:
         raise CheckpointDamagedError(f"{where} cannot be read: {error}") from error
 
 
+def same(one: Outcome | None, other: Outcome | None) -> bool:
+    """Return whether two outcomes are the same as they are stored: 1 and 1.0 are not."""
+    texts = (None if item is None else item.encoded() for item in (one, other))
+    return len(set(texts)) == 1
+
+
 def claim_row(claim: Claim) -> dict[str, Any]:
     """Return the columns of a claim that are its caller's."""
     return {
-        "tenant": claim.tenant,
-        "run_id": claim.run_id,
         "turn": claim.slot.turn,
         "position": claim.slot.position,
         "key": claim.key,
@@ -124,7 +128,6 @@ def claim_row(claim: Claim) -> dict[str, Any]:
         "request_id": claim.request_id,
         "attempt": claim.attempt,
         "limit_seconds": claim.limit_seconds,
-        "error": claim.error,
     }
 
 
@@ -183,8 +186,6 @@ def record_of(row: Any) -> RunRecord:
 def record_row(record: RunRecord) -> dict[str, Any]:
     """Return the columns of a new run that are its caller's."""
     return {
-        "tenant": record.tenant,
-        "run_id": record.run_id,
         "agent": record.agent,
         "revision": record.revision,
         "status": record.status.value,
@@ -200,4 +201,7 @@ def record_row(record: RunRecord) -> dict[str, Any]:
         "failed_save": record.failed_save,
         "cancel_requested_by": record.cancel_requested_by,
         "cancel_reason": record.cancel_reason,
+        "begun_at": record.begun_at,
+        "wake_at": record.wake_at,
+        "cancel_requested_at": record.cancel_requested_at,
     }

@@ -14,13 +14,18 @@ from adk_django.core.record import Approval, ApprovalState, RunRecord, RunStatus
 from adk_django.exceptions import ApprovalConflictError, ApprovalError, ApprovalExpiredError, RunForgottenError
 from adk_django.fields import instant
 from adk_django.stores.base import RunStore
-from adk_django.stores.orm_apply import apply
-from adk_django.stores.orm_base import OnAlias, after_lock, lock_run, lost, run_row, told, wake
-from adk_django.stores.orm_parts import NOT_ENDED, Scope, event, of_run
+from adk_django.stores.orm_apply import Scope, apply
+from adk_django.stores.orm_base import OnAlias, lost
+from adk_django.stores.orm_parts import ENDED, told, woken
 from adk_django.stores.orm_rows import approval_of, record_of, record_row
-from adk_django.stores.sql import Clock, Dialect, Part, Sql, both, mapped, run_joined
+from adk_django.stores.sql import AT, Clock, Dialect, Part, Sql, mapped, run_joined
 
 _SPENT = ("input_tokens", "output_tokens", "unknown_calls", "cost_micros")
+_OPEN = f"target.state = 'requested' AND (target.expires_at IS NULL OR target.expires_at > {AT.text})"
+_NOT_FORGOTTEN = (
+    "NOT EXISTS (SELECT 1 FROM adk_run_leases AS lease WHERE lease.tenant = ready.tenant "
+    "AND lease.run_id = ready.run_id AND lease.forgotten_at IS NOT NULL)"
+)
 
 
 class OrmRunStore(OnAlias, RunStore):
@@ -32,18 +37,9 @@ class OrmRunStore(OnAlias, RunStore):
     def create(self, record: RunRecord) -> tuple[RunRecord, bool]:
         with mapped(self.alias):
             dialect = Dialect(connections[self.alias])
-            row = {**record_row(record), "created_at": Sql(dialect.at), "updated_at": Sql(dialect.at)}
-            for column in ("begun_at", "wake_at", "cancel_requested_at"):
-                row[column] = getattr(record, column)
-            forgotten = of_run(dialect, Scope(record.tenant, record.run_id, 0), models.RunLease)
-            where = Sql(
-                f"NOT EXISTS (SELECT 1 FROM adk_run_leases AS target WHERE {forgotten.text} "
-                "AND target.forgotten_at IS NOT NULL)",
-                forgotten.params,
-            )
-            conflict = Sql("ON CONFLICT (tenant, run_id) DO NOTHING")
-            insert = dialect.insert(models.Run, row, where=where, conflict=conflict)
-            created = run_joined(dialect, [Part("created", insert, counted=True)])["created"]
+            row = {**record_row(record), "created_at": Sql("at"), "updated_at": Sql("at")}
+            insert = dialect.insert(models.Run, row, _NOT_FORGOTTEN, conflict="ON CONFLICT (tenant, run_id) DO NOTHING")
+            created = run_joined(dialect, record.tenant, record.run_id, [Part("created", insert, counted=True)])
             found = self.get(record.run_id, tenant=record.tenant)
         if found is None:
             raise RunForgottenError
@@ -131,29 +127,15 @@ class OrmRunStore(OnAlias, RunStore):
             text = f"(SELECT target.{column} FROM adk_approvals AS target WHERE {asked.text})"
             return Sql(text, asked.params)
 
-        run_id = of_request("run_id")
-        where_run = Sql(f"target.tenant = %s AND target.run_id = {run_id.text}", (tenant, *run_id.params))
-        open_ = f"target.state = 'requested' AND (target.expires_at IS NULL OR target.expires_at > {dialect.at})"
-        where = both(asked, open_, after_lock(dialect))
-        update = dialect.update(models.Approval, {**changes, "decided_at": Sql(dialect.at)}, where=where)
-        columns = {column: of_request(column) for column in ("run_id", "turn", "position")}
+        decided = dialect.update(models.Approval, {**changes, "decided_at": AT}, asked, _OPEN)
+        told_by = {"by": changes["decided_by"], "reason": changes["reason"], "detail": changes["state"]}
+        slot = {column: of_request(column) for column in ("turn", "position")}
         parts = [
-            Part("answered", update, counted=True),
-            wake(dialect, where_run, after="answered"),
-            event(
-                dialect,
-                "decided",
-                name="told",
-                where=dialect.after("answered"),
-                after="answered",
-                tenant=tenant,
-                by=changes["decided_by"],
-                reason=changes["reason"],
-                detail=changes["state"],
-                **columns,
-            ),
+            Part("answered", decided, counted=True),
+            woken(dialect, after="answered"),
+            told(dialect, "decided", after="answered", **slot, **told_by),
         ]
-        return bool(run_joined(dialect, parts, head=lock_run(dialect, where_run))["answered"])
+        return bool(run_joined(dialect, tenant, of_request("run_id"), parts))
 
     def find(
         self,
@@ -176,19 +158,19 @@ class OrmRunStore(OnAlias, RunStore):
 
     def request_cancel(self, run_id: str, *, tenant: str, by: str, reason: str) -> RunRecord | None:
         with mapped(self.alias):
-            dialect, scope = Dialect(connections[self.alias]), Scope(tenant, run_id, 0)
+            dialect = Dialect(connections[self.alias])
             changes = {
-                "cancel_requested_at": Sql(dialect.at),
+                "cancel_requested_at": AT,
                 "cancel_requested_by": by,
                 "cancel_reason": reason,
-                "wake_at": Sql(dialect.at),
+                "wake_at": AT,
             }
-            where = both(run_row(dialect, scope), NOT_ENDED, "target.cancel_requested_at IS NULL")
+            where = (f"NOT target.{ENDED}", "target.cancel_requested_at IS NULL")
             parts = [
-                Part("answered", dialect.update(models.Run, changes, where=where), counted=True),
-                told(dialect, "cancel_requested", scope, after="answered", by=by, reason=reason),
+                Part("asked_now", dialect.update(models.Run, changes, *where), counted=True),
+                told(dialect, "cancel_requested", after="asked_now", by=by, reason=reason),
             ]
-            run_joined(dialect, parts)
+            run_joined(dialect, tenant, run_id, parts)
             return self.get(run_id, tenant=tenant)
 
     def now(self) -> datetime:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, router, transaction
@@ -30,9 +31,12 @@ class Sql(NamedTuple):
     params: tuple[Any, ...] = ()
 
 
+AT: Final = Sql("(SELECT at FROM ready)")  # the instant of the write
+
+
 @dataclass(frozen=True)
 class Part:
-    """One write of a statement. ``after`` names the part without which it is left, ``counted`` asks for its rows."""
+    """One write. ``after`` names the part without which it is left, ``counted`` asks for its number of rows."""
 
     name: str
     sql: Sql
@@ -43,39 +47,37 @@ class Part:
 class Dialect:
     """How one connection's database writes things.
 
-    ``at`` is the instant of the write, ``open`` a condition that holds where the write may be made at all,
-    ``uncancelled`` one that holds where nobody asked to cancel.
+    Every write is one of rows of the run that ``ready`` names: one row with ``tenant``, ``run_id``, ``at`` (the instant
+    of the write) and ``ok`` (whether it may be made at all). The table written to is called ``target``.
     """
 
-    def __init__(
-        self, connection: BaseDatabaseWrapper, *, at: str | None = None, open: str = "1 = 1", uncancelled: str = "1 = 1"
-    ) -> None:
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.connection = connection
         self.postgres = connection.vendor == "postgresql"
         self.clock = clock(connection)
-        self.at = at or self.clock
-        self.open, self.uncancelled = open, uncancelled
 
     def value(self, model: type[Model], column: str, value: Any) -> Sql:
         """Return ``value`` as an expression of the column's type; a `Sql` is one already."""
         if isinstance(value, Sql):
             return value
-        field: Any = model._meta.get_field(column)
-        prepared = field.get_db_prep_save(value, self.connection)
-        return Sql(self._typed(field), (prepared,))
+        field, placeholder = _column(model, column, self.connection.alias)
+        if not (value is None or isinstance(value, int | float)):
+            value = field.get_db_prep_save(value, self.connection)
+        return Sql(placeholder, (value,))
 
-    def _typed(self, field: Any) -> str:
-        # Without a length: a cast to varchar(n) cuts, where the column itself would refuse.
-        return f"%s::{re.sub(r'[(].*[)]', '', field.db_type(self.connection))}" if self.postgres else "%s"
+    def is_(self, model: type[Model], **columns: Any) -> Sql:
+        """Return the condition that columns of ``target`` have these values, none of them NULL."""
+        values = {column: self.value(model, column, value) for column, value in columns.items()}
+        return both(*(Sql(f"target.{column} = {value.text}", value.params) for column, value in values.items()))
 
-    def later(self, seconds: float) -> Sql:
+    def later(self, seconds: float, at: str = AT.text) -> Sql:
         """Return the instant that many seconds after ``at``."""
         if self.postgres:
-            return Sql(f"{self.at} + %s::double precision * interval '1 second'", (seconds,))
-        return Sql(f"strftime({_SQLITE_INSTANT}, {self.at}, %s)", (f"{seconds:+.3f} seconds",))
+            return Sql(f"{at} + %s::float * interval '1s'", (seconds,))
+        return Sql(f"strftime({_SQLITE_INSTANT}, {at}, %s)", (f"{seconds:+.3f} seconds",))
 
     def after(self, name: str) -> str:
-        """Return a condition that holds where the named part did something."""
+        """Return a condition that holds where the named part, a counted one, did something."""
         return f"EXISTS (SELECT FROM {name})" if self.postgres else "1 = 1"
 
     @property
@@ -88,26 +90,48 @@ class Dialect:
         """The function that returns the larger of two values."""
         return "greatest" if self.postgres else "max"
 
-    def insert(self, model: type[Model], row: Mapping[str, Any], *, where: Sql, conflict: Sql) -> Sql:
-        """Return an INSERT of one row, made where ``where`` holds; ``conflict`` calls the row in its way ``target``."""
+    def insert(self, model: type[Model], row: Mapping[str, Any], *when: Sql | str, conflict: Sql | str = "") -> Sql:
+        """Return an INSERT of one row of the run, made where every ``when`` holds."""
         values = [self.value(model, column, value) for column, value in row.items()]
+        condition, resolution = both("ok", *when), both(conflict)
         text = (
-            f"INSERT INTO {model._meta.db_table} AS target ({', '.join(map(quoted, row))}) "
-            f"SELECT {', '.join(value.text for value in values)} WHERE {where.text} {conflict.text}"
+            f"INSERT INTO {model._meta.db_table} AS target (tenant, run_id, {', '.join(map(quoted, row))}) "
+            f"SELECT tenant, run_id, {', '.join(value.text for value in values)} FROM ready "
+            f"WHERE {condition.text} {resolution.text}"
         )
-        return Sql(text, (*(item for value in values for item in value.params), *where.params, *conflict.params))
+        given = tuple(item for value in values for item in value.params)
+        return Sql(text, given + condition.params + resolution.params)
 
-    def update(self, model: type[Model], changes: Mapping[str, Any], *, where: Sql) -> Sql:
-        """Return an UPDATE of the rows where ``where`` holds; the table is called ``target`` in it."""
-        assigned = self.assign(model, changes)
-        text = f"UPDATE {model._meta.db_table} AS target SET {assigned.text} WHERE {where.text}"
-        return Sql(text, assigned.params + where.params)
+    def update(self, model: type[Model], changes: Mapping[str, Any], *where: Sql | str) -> Sql:
+        """Return an UPDATE of the run's rows where every ``where`` holds."""
+        assigned, condition = self.assign(model, changes), both(_OF_RUN, *where)
+        text = f"UPDATE {model._meta.db_table} AS target SET {assigned.text} WHERE {condition.text}"
+        return Sql(text, assigned.params + condition.params)
+
+    def delete(self, model: type[Model], *where: Sql | str) -> Sql:
+        """Return a DELETE of the run's rows where every ``where`` holds."""
+        condition = both(_OF_RUN, *where)
+        return Sql(f"DELETE FROM {model._meta.db_table} AS target WHERE {condition.text}", condition.params)
 
     def assign(self, model: type[Model], changes: Mapping[str, Any]) -> Sql:
         """Return the list behind SET."""
         values = {column: self.value(model, column, value) for column, value in changes.items()}
         text = ", ".join(f"{quoted(column)} = {value.text}" for column, value in values.items())
         return Sql(text, tuple(item for value in values.values() for item in value.params))
+
+
+_OF_RUN: Final = "(target.tenant, target.run_id) = (SELECT tenant, run_id FROM ready WHERE ok)"
+
+
+@cache
+def _column(model: type[Model], column: str, alias: str) -> tuple[Any, str]:
+    """Return a column's field and its placeholder."""
+    field: Any = model._meta.get_field(column)
+    connection = connections[alias]
+    if connection.vendor != "postgresql":
+        return field, "%s"
+    # Without a length: a cast to varchar(n) cuts, where the column itself would refuse.
+    return field, f"%s::{re.sub('[(].*[)]', '', field.db_type(connection))}"
 
 
 class Clock(Func):
@@ -146,14 +170,14 @@ def alias_for(model: type[Model], using: str | None) -> str:
     return using or router.db_for_write(model)
 
 
-def run(dialect: Dialect, parts: Sequence[Part], *, head: Sequence[Sql] = (), tail: str = "", columns: str = "") -> Any:
-    """Execute parts as one statement on PostgreSQL; return its row: ``columns``, then the counts.
+def run_at_once(dialect: Dialect, head: Sequence[Sql], parts: Sequence[Part], columns: str = "at") -> Any:
+    """Execute parts as one statement; return ``columns`` of ``ready``, then the counts, None if it has no row.
 
-    ``head`` are CTEs before them, ``tail`` is where the row comes from: if it has none, nothing is returned.
+    ``head`` are the CTEs before the parts; the last is ``ready``.
     """
     ctes = [*head, *(_cte(part) for part in parts)]
     counts = [f"(SELECT count(*) FROM {part.name})" for part in parts if part.counted]
-    text = f"WITH {', '.join(item.text for item in ctes)} SELECT {', '.join(filter(None, [columns, *counts]))} {tail}"
+    text = f"WITH {', '.join(item.text for item in ctes)} SELECT {', '.join([columns, *counts])} FROM ready"
     with dialect.connection.cursor() as cursor:
         cursor.execute(text, [value for item in ctes for value in item.params])
         return cursor.fetchone()
@@ -164,25 +188,52 @@ def _cte(part: Part) -> Sql:
     return Sql(f"{part.name} AS ({part.sql.text}{returning})", part.sql.params)
 
 
-def run_each(dialect: Dialect, parts: Sequence[Part]) -> dict[str, int]:
-    """Execute parts one after another, except those behind one that touched no row; return the rows of each."""
+def run_in_turn(dialect: Dialect, ready: Sql, parts: Sequence[Part]) -> dict[str, int]:
+    """Execute parts one after another, except those behind one that touched no row; return the rows of each counted.
+
+    ``ready`` is the CTE of that name, put before each of them.
+    """
     counts: dict[str, int] = {}
     with dialect.connection.cursor() as cursor:
         for part in parts:
             if part.after is not None and not counts.get(part.after):
                 continue
-            cursor.execute(part.sql.text, part.sql.params)
-            counts[part.name] = cursor.rowcount
+            cursor.execute(f"WITH {ready.text} {part.sql.text}", (*ready.params, *part.sql.params))
+            if part.counted:  # not by rowcount, which is kept for statements that begin with the verb
+                cursor.execute("SELECT changes()")
+                counts[part.name] = cursor.fetchone()[0]
     return counts
 
 
-def run_joined(dialect: Dialect, parts: Sequence[Part], *, head: Sequence[Sql] = ()) -> dict[str, int]:
-    """Execute parts that need no fence, in the caller's transaction if there is one; return the rows of the counted."""
+def run_joined(dialect: Dialect, tenant: str, run_id: str | Sql, parts: Sequence[Part]) -> int:
+    """Execute parts that need no fence, in the caller's transaction if there is one; return the rows of the first.
+
+    The run's row is locked before any other, as a commit does it, or the two could wait for each other.
+    """
     if not dialect.postgres:
         with transaction.atomic(using=dialect.connection.alias):
-            return run_each(dialect, parts)
-    row = run(dialect, parts, head=head)
-    return dict(zip((part.name for part in parts if part.counted), row, strict=True))
+            return run_in_turn(dialect, ready_now(dialect, tenant, run_id), parts)[parts[0].name]
+    asked = ready_now(dialect, tenant, run_id, name="asked")
+    head = [
+        asked,
+        Sql("run AS (SELECT 1 FROM asked JOIN adk_runs AS target USING (tenant, run_id) FOR NO KEY UPDATE OF target)"),
+        Sql(
+            f"ready AS MATERIALIZED (SELECT tenant, run_id, {dialect.clock} AS at, ok "
+            "FROM asked, (SELECT count(*) FROM run) AS locked)"
+        ),
+    ]
+    count: int = run_at_once(dialect, head, parts)[1]
+    return count
+
+
+def ready_now(dialect: Dialect, tenant: str, run_id: str | Sql, *, name: str = "ready") -> Sql:
+    """Return the CTE that names a run and tells the time, the same all over the statement."""
+    placeholder, yes, kept = ("%s::varchar", "true", "MATERIALIZED ") if dialect.postgres else ("%s", "1", "")
+    which = run_id if isinstance(run_id, Sql) else Sql(placeholder, (run_id,))
+    text = (
+        f"{name} AS {kept}(SELECT {placeholder} AS tenant, {which.text} AS run_id, {dialect.clock} AS at, {yes} AS ok)"
+    )
+    return Sql(text, (tenant, *which.params))
 
 
 @contextmanager
@@ -213,8 +264,12 @@ def sqlstate(error: BaseException) -> str | None:
 
 
 def refresh(connection: BaseDatabaseWrapper) -> None:
-    """Let go of a connection that broke, or is past its age, while nothing was asked of it."""
-    if not connection.in_atomic_block:
+    """Let go of a connection that broke, or passed its age, while nothing was asked of it.
+
+    An age of 0 means the length of a request, not of a statement: such a connection goes only after an error.
+    """
+    ages = connection.settings_dict["CONN_MAX_AGE"] != 0
+    if not connection.in_atomic_block and (ages or connection.errors_occurred):
         connection.close_if_unusable_or_obsolete()
 
 
