@@ -15,7 +15,12 @@ class AdkConfig(AppConfig):
     autodiscover = True
 
     def ready(self) -> None:
-        """Import the ``agents`` module of every installed app, unless ``autodiscover`` is off. Connect to nothing."""
+        """Register the checks; import the ``agents`` module of every installed app, unless ``autodiscover`` is off.
+
+        Connect to nothing.
+        """
+        from adk_django import checks  # noqa: F401  # registers them
+
         if self.autodiscover:
             from adk_django.agents import autodiscover
 
