@@ -5,6 +5,7 @@ slow call would block for the whole process.
 """
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import os
@@ -198,11 +199,20 @@ class Work(Generic[R]):
         except FutureTimeoutError:
             self._leave()
             return self.future.result()
+        except BaseException:  # whoever waits is interrupted; what still comes is late
+            with contextlib.suppress(Left):
+                self._leave()
+            raise
 
     async def await_(self, seconds: float | None) -> R:
         """Async twin of `wait`."""
         waiting = asyncio.wrap_future(self.future)
-        done, _ = await asyncio.wait({waiting}, timeout=seconds)
+        try:
+            done, _ = await asyncio.wait({waiting}, timeout=seconds)
+        except BaseException:
+            with contextlib.suppress(Left):
+                self._leave()
+            raise
         if not done:
             self._leave()
         return await waiting

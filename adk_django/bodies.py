@@ -6,6 +6,7 @@ What it returned, refused or raised becomes what is recorded.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, cast
 
 from adk_django.agents import Agent
@@ -87,7 +88,8 @@ class Bodies:
             return None
 
         def keep(result: Any) -> None:
-            outcome = self.kept(result)
+            kept = self.kept(result)
+            outcome = replace(kept, value=self._mask(kept.value))
             try:
                 self._stores.idempotency.evidence(claim, outcome)
             except AdkError as error:
@@ -142,7 +144,7 @@ class Bodies:
         if isinstance(error, (ToolRefused, ArgumentsRefusedError, *tool.never_happened)):
             kind = OutcomeKind.INVALID if isinstance(error, ArgumentsRefusedError) else OutcomeKind.REFUSED
             return Outcome.of(kind, self._text(error, named=False))
-        if tool.effect is EffectClass.EFFECTFUL:
+        if call.effect in (EffectClass.EFFECTFUL, None):
             return Failure(self._text(error))
         return Outcome.of(OutcomeKind.FAILED, self._text(error))
 

@@ -49,6 +49,13 @@ class Leaseholder:
         self._lease: RunLease | None = None
         self._lost: AdkError | None = None
         self._confirmed = 0.0
+        self._renewing = threading.Lock()
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """What a log line says of the run."""
+        run_id, tenant, *_ = self._ask
+        return {"tenant": tenant, "run_id": run_id}
 
     @property
     def lease(self) -> RunLease:
@@ -71,13 +78,14 @@ class Leaseholder:
     def release(self) -> None:
         """Stop keeping the lease and give it back. A store that is down keeps it until it expires; that is logged."""
         _keeper.discard(self)
-        lease, self._lease = self._lease, None
+        with self._renewing:
+            lease, self._lease = self._lease, None
         if lease is None:
             return
         try:
             self.leases.release(lease)
         except StoreUnavailableError:
-            logger.warning("a lease could not be released and lapses by itself", extra=_ids(lease))
+            logger.warning("a lease could not be released and lapses by itself", extra=self.ids)
 
     def check(self) -> None:
         """Raise LeaseLostError if the lease is known to be lost, after renewing it here where it is due.
@@ -112,13 +120,15 @@ class Leaseholder:
 
     def renew(self) -> None:
         """Renew now. Only an answer of the store is a loss."""
-        before = time.monotonic()
-        try:
-            self._lease = self.leases.renew(self.lease, ttl_seconds=self.policy.ttl_seconds)
-        except LeaseLostError as error:
-            self._lost = error
-            raise
-        self._confirmed = before
+        with self._renewing:
+            before, lease = time.monotonic(), self.lease
+            try:
+                self._lease = self.leases.renew(lease, ttl_seconds=self.policy.ttl_seconds)
+            except LeaseLostError as error:
+                logger.warning("a lease was lost", extra=self.ids)
+                self._lost = error
+                raise
+            self._confirmed = before
 
     def __enter__(self) -> Self:
         if self._lease is None:
@@ -139,10 +149,6 @@ class Leaseholder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await in_pool(self.release)
-
-
-def _ids(lease: RunLease) -> dict[str, object]:
-    return {"tenant": lease.tenant, "run_id": lease.run_id, "fence": lease.fence}
 
 
 class _Keeper:
@@ -193,11 +199,10 @@ class _Keeper:
         try:
             holder.renew()
             again = holder.due_at
-        except LeaseLostError:
-            logger.warning("a lease was lost", extra=_ids(holder.lease))
+        except LeaseLostError:  # or it was given back meanwhile
             again = None
-        except AdkError as error:
-            logger.warning("a renewal failed and is tried again: %s", error.code, extra=_ids(holder.lease))
+        except Exception as error:  # noqa: BLE001  # whatever a store raises, it is no answer, and other leases are kept
+            logger.warning("a renewal failed and is tried again: %s", type(error).__name__, extra=holder.ids)
             again = time.monotonic() + RETRY_SECONDS
         with self._changed:
             if again is None:

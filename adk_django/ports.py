@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
+from django.db import DataError, IntegrityError, InternalError, transaction
 from django.db import Error as DatabaseError
-from django.db import transaction
 
 from adk_django import signals
 from adk_django.agents import Agent
@@ -38,6 +38,9 @@ from adk_django.stores.base import Stores
 from adk_django.tools import ArgumentsRefusedError
 
 Watch = Callable[[RunState, Decision], None]
+
+# Errors with which a database says that a transaction did not happen.
+_REFUSALS = (DataError, IntegrityError, InternalError, transaction.TransactionManagementError)
 
 
 class RunPorts:
@@ -120,10 +123,12 @@ class RunPorts:
         try:
             if contains_mask(call.arguments):
                 return _refused(pending, "an argument holds a mask in place of its value: ask for it, or do without")
-            arguments = tool.normalised(_parsed(call.arguments))
+            arguments = tool.normalised(given := _parsed(call.arguments))
         except (ArgumentsRefusedError, EncodeError) as error:
             return _refused(pending, str(error))
-        key, guaranteed = idempotency_key(run.record.salt, tool.name, slot, arguments, tool.key_arguments)
+        # A default does not say which effect is meant: a key argument that was not given is absent.
+        named = {name: arguments[name] for name in arguments if name in given} if tool.key_arguments else arguments
+        key, guaranteed = idempotency_key(run.record.salt, tool.name, slot, named, tool.key_arguments)
         return PendingCall(
             slot=slot,
             provider_id=call.id,
@@ -191,6 +196,8 @@ class RunPorts:
                 )
         except _BodyRaisedError as error:
             return run.observe(Attempted({call.slot: self._bodies.raised(call, error.raised)}))
+        except _REFUSALS as error:  # the database said no: nothing of it stands
+            return run.observe(Attempted({call.slot: self._bodies.raised(call, error)}))
         except DatabaseError as error:
             raise StoreUnavailableError(
                 f"the transaction of call {call.slot} ended without an answer: {error}"
@@ -244,7 +251,7 @@ class RunPorts:
         return written
 
     def _told(self, writes: Writes, written: Written) -> Written:
-        if written.claims or writes.outcomes or writes.settlements or (writes.frontier and not written.failed_save):
+        if writes.outcomes or writes.settlements or (writes.frontier and not written.failed_save):
             self.moved = True
         if written.refusal is not None:
             error = CheckpointError(f"{type(written.refusal).__name__}: {written.refusal}")

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from adk_django.checkpointer import Checkpointer
 from adk_django.core.checkpoint import Checkpoint, CheckpointBoundary, HistoryHandle, PendingCall
@@ -90,16 +91,19 @@ class Recorded:
         masked = [
             f"{item.call.slot} ({item.call.tool})"
             for item in outstanding.to_dispatch
-            if contains_mask(item.call.arguments) and self._made_as_saved(item.call)
+            if contains_mask(self._made_with(item.call))
         ]
         if masked:
             yield MaskedArgumentsError(f"the arguments of call {', '.join(masked)} were masked when they were saved")
 
-    def _made_as_saved(self, call: PendingCall) -> bool:
+    def _made_with(self, call: PendingCall) -> Any:
+        """Return the arguments a call would be made with, None where it waits for a person or was denied."""
         approval = self.approvals.get(call.slot)
         if not call.held:
-            return True
-        return approval is not None and approval.state is ApprovalState.GRANTED and approval.edited is None
+            return call.arguments
+        if approval is None or approval.state is not ApprovalState.GRANTED:
+            return None
+        return call.arguments if approval.edited is None else approval.edited
 
     def state(self, lease: RunLease, setting: Setting) -> RunState:
         """Return the state a slice under ``lease`` starts from."""

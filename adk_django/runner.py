@@ -1,9 +1,10 @@
 """AgentRunner: runs an agent from its input, or carries a run on. Both are one path."""
 
+import contextlib
 import os
 import socket
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from adk_django.agents import Agent
@@ -21,6 +22,7 @@ from adk_django.core.record import RunRecord, RunStatus, Writes
 from adk_django.core.state import Reply, RunState
 from adk_django.drive import adrive, drive
 from adk_django.exceptions import (
+    AdkError,
     CheckpointNotFoundError,
     ConfigurationError,
     IndeterminateToolCallError,
@@ -28,10 +30,11 @@ from adk_django.exceptions import (
     ResumeError,
     RunConflictError,
     StaleFrontierError,
+    StoreUnavailableError,
 )
 from adk_django.ports import RunPorts, Watch
 from adk_django.providers.base import ModelProvider
-from adk_django.resumer import ResumedRun, Resumer, setting_of, store_refusal
+from adk_django.resumer import ResumedRun, Resumer, refuse_revision, setting_of, store_refusal
 from adk_django.stores import complete
 from adk_django.stores.base import HistoryStore, IdempotencyStore, LeaseStore, Stores
 
@@ -162,12 +165,12 @@ class AgentRunner:
         if carried is None:
             carried = self._take(agent, run_id, tenant, worker, accept_revision)
         with carried:
-            if (ended := self._refused(agent, carried, accept_stale)) is not None:
+            if (ended := self._refused(agent, carried, run_id, tenant, accept_revision, accept_stale)) is not None:
                 return ended
             state, ports = self._begin(agent, carried, watch)
             try:
                 state, stop = drive(state, ports)
-            except ProviderError as error:
+            except (ProviderError, StoreUnavailableError) as error:
                 self._back_off(carried, error)
                 raise
             return self._result(state, stop, moved=ports.moved)
@@ -188,12 +191,13 @@ class AgentRunner:
         if carried is None:
             carried = await in_pool(self._take, agent, run_id, tenant, worker, accept_revision)
         async with carried:
-            if (ended := await in_pool(self._refused, agent, carried, accept_stale)) is not None:
+            checks = (agent, carried, run_id, tenant, accept_revision, accept_stale)
+            if (ended := await in_pool(self._refused, *checks)) is not None:
                 return ended
             state, ports = self._begin(agent, carried, watch)
             try:
                 state, stop = await adrive(state, ports)
-            except ProviderError as error:
+            except (ProviderError, StoreUnavailableError) as error:
                 await in_pool(self._back_off, carried, error)
                 raise
             return self._result(state, stop, moved=ports.moved)
@@ -215,12 +219,25 @@ class AgentRunner:
             raise CheckpointNotFoundError(f"there is no run {run_id} of tenant {tenant}")
         return carried
 
-    def _refused(self, agent: Agent, carried: ResumedRun, accept_stale: bool) -> RunResult | None:
-        """Return how a run ended, if it has; raise what speaks against carrying it on, if anything does."""
-        record, deaths = carried.recorded.record, carried.lease.deaths
+    def _refused(
+        self, agent: Agent, carried: ResumedRun, run_id: str, tenant: str, accept: str | None, accept_stale: bool
+    ) -> RunResult | None:
+        """Return how a run ended, if it has; raise what speaks against carrying it on, if anything does.
+
+        A cancel ends a run that cannot be carried on, too.
+        """
+        record, deaths, cap = carried.recorded.record, carried.lease.deaths, get_settings().resume.max_deaths
+        if (record.run_id, record.tenant) != (run_id, tenant):
+            raise ValueError(f"what is carried is run {record.run_id} of tenant {record.tenant}, not {run_id}")
         if record.status.ended:
             return self._ended(record, carried.lease.fence)
-        cap = get_settings().resume.max_deaths
+        refuse_revision(record, agent, accept)
+        if record.cancel_requested_at is not None and (
+            carried.recorded.refusals or record.status is RunStatus.QUARANTINED or deaths >= cap
+        ):
+            writes = Writes(status=RunStatus.CANCELLED, reason=record.cancellation)
+            carried.stores.commit(writes, lease=carried.lease)
+            return self._ended(replace(record, status=RunStatus.CANCELLED, reason=writes.reason), carried.lease.fence)
         if record.status is not RunStatus.QUARANTINED and deaths >= cap:
             reason = f"its worker died {deaths} times without progress: adk_release"
             carried.stores.commit(Writes(status=RunStatus.QUARANTINED, reason=reason), lease=carried.lease)
@@ -260,16 +277,23 @@ class AgentRunner:
         )
         return carried.recorded.state(carried.lease, setting_of(agent, carried.lease, self.checkpointer)), ports
 
-    def _back_off(self, carried: ResumedRun, error: ProviderError) -> None:
-        """Say when the run is tried again: each time twice as late as before, up to the longest."""
+    def _back_off(self, carried: ResumedRun, error: AdkError) -> None:
+        """Say when the run is tried again: each time twice as late as before, up to the longest. A store that is down
+        cannot be told."""
+        with contextlib.suppress(StoreUnavailableError):
+            self._try_later(carried, error)
+
+    def _try_later(self, carried: ResumedRun, error: AdkError) -> None:
         first, longest = get_settings().resume.backoff_seconds
         now = self.stores.runs.now()
         record = self.stores.runs.get(carried.lease.run_id, tenant=carried.lease.tenant)
+        failed = PROVIDER_FAILED if isinstance(error, ProviderError) else STORE_FAILED
         wait = first
-        if record is not None and record.reason.startswith(PROVIDER_FAILED) and record.wake_at and record.updated_at:
-            wait = min(2 * (record.wake_at - record.updated_at).total_seconds(), longest)
+        if record is not None and record.reason.startswith(failed) and record.wake_at and record.updated_at:
+            before = (record.wake_at - record.updated_at).total_seconds()
+            wait = min(max(first, 2 * before), longest)
         again = now + timedelta(seconds=wait)
-        reason = f"{PROVIDER_FAILED}, next try at {again.isoformat(timespec='seconds')}: {error}"
+        reason = f"{failed}, next try at {again.isoformat(timespec='seconds')}: {error}"
         seen = None if record is None else record.wake_at
         writes = Writes(status=RunStatus.ACTIVE, reason=reason, wake_at=again, wake_seen=seen)
         self.stores.commit(writes, lease=carried.lease)
@@ -294,3 +318,4 @@ class AgentRunner:
 
 
 PROVIDER_FAILED = "the model provider failed"
+STORE_FAILED = "the store did not answer"

@@ -12,6 +12,18 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Give a test that takes `alias` both databases, with real commits."""
     if "alias" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.django_db(transaction=True, databases="__all__"))
+    place = (
+        item.callspec.params.get("place") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else None
+    )
+    if place in ("default", "postgres"):
+        item.add_marker(pytest.mark.django_db(databases=[place]))
+
+
+@pytest.fixture(params=["memory", "default", "postgres"])
+def place(request: pytest.FixtureRequest) -> str:
+    """Return a place for runs: memory, or the alias of a database, whose transaction is rolled back after the test."""
+    name: str = request.param
+    return name
 
 
 @pytest.fixture(params=["default", "postgres"])
@@ -42,3 +54,9 @@ def django_db_modify_db_settings(
     test = settings.DATABASES["default"].setdefault("TEST", {})
     test["NAME"] = str(tmp_path_factory.mktemp("sqlite") / "adk.sqlite3")
     settings.DATABASES["postgres"].update(postgres_settings(postgres_url))
+
+
+@pytest.fixture
+def log() -> list[str]:
+    """Return the effects of a test's tools, in the order they happened."""
+    return []

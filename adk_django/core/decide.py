@@ -35,7 +35,7 @@ is not liked about it: the precedence above is spread over `RunState.outcome_of`
 and must be read together.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from adk_django.core.checkpoint import CheckpointBoundary, PendingCall
@@ -105,7 +105,7 @@ def decide(run: RunState) -> Decision:
     if run.fresh:
         return Dispatch(tuple(call for call in run.calls() if call.slot in run.fresh))
     if run.record.cancel_requested_at is not None:
-        return Commit(run.writes(status=RunStatus.CANCELLED, reason=_cancelled(run)))
+        return Commit(run.writes(status=RunStatus.CANCELLED, reason=run.record.cancellation))
     if not run.open:
         return _ask(run)
     if not run.pending:
@@ -152,6 +152,9 @@ def _unknown(run: RunState) -> tuple[Resumption, ...]:
 
 
 def _resolve(run: RunState, unknown: tuple[Resumption, ...]) -> Decision:
+    if unclaimed := tuple(item.call for item in unknown if item.claim is None):
+        # Dispatched by others, without a key: from here on there is a claim in flight, which can be settled.
+        return Commit(run.writes(claims=tuple(run.claim_of(replace(call, held=False)) for call in unclaimed)))
     claims = {item.claim.slot: item.claim for item in unknown if item.claim is not None}
     answers = tuple(answer for claim in claims.values() if (answer := _answer(claim, run.replies.get(claim.slot))))
     if answers:
@@ -273,8 +276,3 @@ def _stop(run: RunState, status: RunStatus, reason: str, wake_at: datetime | Non
     if (record.status, record.reason, record.wake_at) != (status, reason, wake_at) or run.facts() or run.failures:
         return Commit(run.writes(status=status, reason=reason, wake_at=wake_at))
     return Stop(status, reason)
-
-
-def _cancelled(run: RunState) -> str:
-    by = f" by {run.record.cancel_requested_by}" if run.record.cancel_requested_by else ""
-    return f"cancelled{by}: {run.record.cancel_reason}" if run.record.cancel_reason else f"cancelled{by}"

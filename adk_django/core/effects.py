@@ -24,6 +24,13 @@ class EffectClass(StrEnum):
     EFFECTFUL = "effectful"  # is a second effect
     TRANSACTIONAL = "transactional"  # cannot happen: rows and outcome are one commit
 
+    def at_least(self, other: "EffectClass") -> "EffectClass":
+        """Return the class that promises no more than either of the two."""
+        if self is other:
+            return self
+        promises = (EffectClass.READ_ONLY, EffectClass.IDEMPOTENT)
+        return EffectClass.IDEMPOTENT if self in promises and other in promises else EffectClass.EFFECTFUL
+
 
 class Slot(NamedTuple):
     """The identity of a call within its run, written ``TURN.POSITION``, both counted from 1."""

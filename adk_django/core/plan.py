@@ -99,7 +99,8 @@ def resumption(call: PendingCall, claims: Mapping[Slot, Claim], *, strict: bool)
         return Resumption(call, ToolDisposition.COMPLETED, copy, claim, twin_of)
     if claim.state is ClaimState.NEVER_RAN:
         return Resumption(call, ToolDisposition.NEVER_RAN, None, claim, twin_of)
-    if claim.effect in _REPEATABLE and claim.guaranteed and not strict:
+    repeatable = claim.effect in _REPEATABLE and call.effect in (*_REPEATABLE, None)
+    if repeatable and claim.guaranteed and not strict:
         return Resumption(call, ToolDisposition.REPEATABLE, None, claim, twin_of)
     return Resumption(call, ToolDisposition.INDETERMINATE, None, claim, twin_of)
 

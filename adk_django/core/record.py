@@ -107,6 +107,12 @@ class RunRecord:
     usage: Usage = field(default_factory=Usage)
     cost_micros: int = 0
 
+    @property
+    def cancellation(self) -> str:
+        """Why a run whose cancel was requested has ended, in one line."""
+        by = f" by {self.cancel_requested_by}" if self.cancel_requested_by else ""
+        return f"cancelled{by}: {self.cancel_reason}" if self.cancel_reason else f"cancelled{by}"
+
 
 class Answer(StrEnum):
     """What a probe, or whoever settles a call, says."""

@@ -75,12 +75,13 @@ class Setting:
 
     fence: int
     boundaries: frozenset[CheckpointBoundary] = frozenset(CheckpointBoundary)
-    tools: frozenset[str] = frozenset()
+    tools: Mapping[str, EffectClass] = field(default_factory=dict)
     probes: frozenset[str] = frozenset()
     strict: bool = False
     fails_on_unkept: bool = False
     grace_seconds: float = 30.0
     time_limit_seconds: float = 300.0
+    expires: Mapping[str, float | None] = field(default_factory=dict)
     revision: str | None = None
     model: str = ""
     prompt_version: str | None = None
@@ -233,7 +234,13 @@ class RunState:
             tool=call.tool,
             digest=call.digest,
             arguments=call.arguments,
+            expires_seconds=self.setting.expires.get(call.tool),
         )
+
+    def _entered_by_others(self) -> set[Slot]:
+        """Return the calls that a frontier of others marks as dispatched without a key: they are never entered."""
+        foreign = (call for call in self.pending if call.dispatched and (call.key is None or call.effect is None))
+        return {call.slot for call in foreign if call.slot not in self.claims}
 
     # What a commit would bring
 
@@ -307,7 +314,8 @@ class RunState:
             delta = (self.conversation() if closed or sent.ends else self.messages)[self.handle.length :]
         facts = self.facts()
         moved = bool(frontier or facts or self.failures or sent.claims or sent.settlements)
-        if moved and sent.status is None and self.record.status is not RunStatus.ACTIVE:
+        stood_still = self.record.status is not RunStatus.ACTIVE or bool(self.record.reason)
+        if moved and sent.status is None and stood_still:
             sent = replace(sent, status=RunStatus.ACTIVE)
         return replace(
             sent,
@@ -321,7 +329,7 @@ class RunState:
             begins=self.turn > 0 and self.record.begun_at is None,
             revision=self.setting.revision,
             wake_seen=self.record.wake_at,
-            resets_deaths=self.died and bool(frontier or facts or sent.claims),
+            resets_deaths=self.died and bool(frontier or facts or any(claim.replaces is None for claim in sent.claims)),
         )
 
     # What happened
@@ -401,7 +409,7 @@ class RunState:
             outcomes={},
             failures={},
             abandoned=frozenset(),
-            fresh=self.fresh | {claim.slot for claim in written.claims},
+            fresh=self.fresh | {claim.slot for claim in written.claims if claim.slot not in self._entered_by_others()},
             replies={slot: reply for slot, reply in self.replies.items() if slot not in _settled(writes)},
             spend=(),
             usage=self.usage + Usage(unknown_calls=sum(item.usage.unknown_calls for item in writes.spend)),

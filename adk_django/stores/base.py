@@ -21,7 +21,13 @@ from adk_django.core.effects import Claim, EffectClass, Outcome, Slot
 from adk_django.core.lease import RunLease
 from adk_django.core.messages import Message
 from adk_django.core.record import Answer, Approval, RunRecord, RunStatus, Writes, Written
-from adk_django.exceptions import RunConflictError, RunLeaseError, SettlementError, StoreUnavailableError
+from adk_django.exceptions import (
+    CheckpointError,
+    RunConflictError,
+    RunLeaseError,
+    SettlementError,
+    StoreUnavailableError,
+)
 
 
 class CheckpointStore(SyncVerbs, ABC):
@@ -331,13 +337,13 @@ class Stores:
 
         ``writes`` comes masked and sized. Facts first, progress next, claims last: a body is entered only after
         everything before it is durable. A frontier or delta that its store refuses is left out, with its requests,
-        and noted; where a store that is down keeps people from being asked, raise StoreUnavailableError. ``joined`` is for stores that share the database of a transactional tool, whose transaction it then
-        ends in.
+        and noted. ``joined`` is for stores that share the database of a transactional tool, whose transaction it then
+        ends in. Raise StoreUnavailableError where a store that is down keeps people from being asked.
         """
         fence, tenant, run_id = lease.fence, lease.tenant, lease.run_id
         second = self._facts(writes, fence)
-        asked, (writes, handle, refusal) = bool(writes.requests), self._progress(writes, fence)
-        if asked and refusal is not None and not isinstance(refusal, CheckpointError | RunConflictError):
+        asks, (writes, handle, refusal) = bool(writes.requests), self._progress(writes, fence)
+        if asks and refusal is not None and not isinstance(refusal, CheckpointError | RunConflictError):
             facts = replace(writes, failed_save=None)  # the frontier that stands is not passed: nothing was asked
             self.runs.write(run_id, tenant=tenant, writes=facts, fence=fence)
             raise StoreUnavailableError(f"nobody could be asked: {refusal}") from refusal

@@ -1,0 +1,286 @@
+"""A stage: one agent on one place, whose every commit, question and effect is kept for a test to look at."""
+
+import asyncio
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from adk_django.agents import Agent
+from adk_django.checkpointer import Checkpointer
+from adk_django.core.checkpoint import Checkpoint, CheckpointPolicy
+from adk_django.core.effects import Claim, Outcome, OutcomeKind, Slot
+from adk_django.core.lease import RunLease
+from adk_django.core.messages import ToolResult
+from adk_django.core.record import Answer, Approval, RunRecord, Writes, Written
+from adk_django.core.state import RunState
+from adk_django.recorded import Recorded
+from adk_django.resumer import setting_of
+from adk_django.runner import AgentRunner, RunResult
+from adk_django.stores.base import Stores
+from adk_django.testing import Crash, Crasher, ScriptedProvider
+from adk_django.testing.scripted import Script
+from adk_django.tools import Tool, ToolContext, tool
+from tests.worlds import AGES, TENANT, World
+
+numbers = itertools.count(1)
+
+
+class DiesAt(Crasher):
+    """Dies before or after the ``nth`` effect whose name begins with ``effect``."""
+
+    def __init__(
+        self, effect: str, when: str = "before", nth: int = 1, strike: Callable[[], None] | None = None
+    ) -> None:
+        super().__init__(**({} if strike is None else {"strike": strike, "fatal": False}))
+        self._at = (effect, when, nth)
+
+    def _hit(self, index: int, when: Any) -> None:
+        effect, at, nth = self._at
+        if when != at or not self.effects[index].startswith(effect):
+            return
+        if sum(name.startswith(effect) for name in self.effects[: index + 1]) == nth:
+            self.dead = self._fatal
+            self._strike()
+
+
+class Stage:
+    """Runs of one agent. ``effects`` is what its tools appended, ``commits`` what each commit brought and what stood.
+
+    ``requests`` is what its model was asked.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        script: Script,
+        *tools: Tool,
+        policy: CheckpointPolicy | None = None,
+        wrap: Callable[[Stores], Stores] = lambda stores: stores,
+        revision: str | None = "1",
+        **options: Any,
+    ) -> None:
+        self.world = World(place, policy)
+        self.provider = ScriptedProvider(script)
+        self.agent = Agent("booking", tools=tools, provider=self.provider, revision=revision, **options)
+        self.run_id = f"run_{next(numbers)}"
+        self.commits: list[tuple[Writes, Written]] = []
+        self.wrap = wrap
+        self.redact = True
+
+    # Driving
+
+    def runner(self, crasher: Crasher | None = None) -> AgentRunner:
+        """Return a fresh runner, as a new process would have it, whose commits are kept."""
+        stores = self.world.stores()
+        checkpointer = Checkpointer(stores.checkpoints, self.world.policy, redact=self.redact)
+        runner = AgentRunner(checkpoints=checkpointer, using=self.world.using)
+        runner.stores = _kept(self.wrap(runner.stores), self.commits)
+        if crasher is not None:
+            runner.stores = crasher.stores(runner.stores)
+        return runner
+
+    def run(self, **options: Any) -> RunResult:
+        """Create the run and carry it to its first stop."""
+        return self.runner().run(self.agent, "go", tenant=TENANT, run_id=self.run_id, **options)
+
+    def arun(self) -> RunResult:
+        """Do the same on an event loop."""
+        return asyncio.run(self.runner().arun(self.agent, "go", tenant=TENANT, run_id=self.run_id))
+
+    def resume(self, agent: Agent | None = None, **options: Any) -> RunResult:
+        """Carry the run on, as another process would."""
+        return self.runner().resume(agent or self.agent, self.run_id, tenant=TENANT, **options)
+
+    def aresume(self) -> RunResult:
+        """Do the same on an event loop."""
+        return asyncio.run(self.runner().aresume(self.agent, self.run_id, tenant=TENANT))
+
+    def die(self, effect: str, when: str = "before", nth: int = 1) -> None:
+        """Carry the run on, created where it is new, until it dies at an effect; then let time pass."""
+        crasher = DiesAt(effect, when, nth)
+        runner = self.runner(crasher)
+        with contextlib.suppress(Crash):
+            runner.create(self.agent, "go", tenant=TENANT, run_id=self.run_id, user=None)
+            runner.resume(crasher.agent(self.agent), self.run_id, tenant=TENANT)
+        assert crasher.dead, f"nothing of {crasher.effects} is {when} {nth} {effect}"
+        self.age()
+
+    def age(self, seconds: float = AGES) -> None:
+        """Let time pass for the run."""
+        self.world.age(self.run_id, seconds)
+
+    def agent_with(self, *tools: Tool, **changes: Any) -> Agent:
+        """Return the agent with other tools."""
+        return replace(self.agent, tools=tools, **changes)
+
+    def acquired(self, holder: str = "other") -> RunLease:
+        """Take the run's lease, as another worker does."""
+        return self.stores.leases.acquire(self.run_id, tenant=TENANT, holder=holder, ttl_seconds=60)
+
+    def state(self, lease: RunLease) -> RunState:
+        """Return the state that a slice under ``lease`` starts from."""
+        runner = self.runner()
+        recorded = Recorded(runner.stores, self.record, runner.checkpointer, strict=False)
+        return recorded.state(lease, setting_of(self.agent, lease, runner.checkpointer))
+
+    # What people do
+
+    def settle(self, call: str, outcome: Any = None, *, happened: bool = True) -> Claim:
+        """Answer for a call in doubt."""
+        told = Outcome.of(OutcomeKind.RETURNED, outcome) if happened else None
+        answer = Answer.DONE if happened else Answer.NOT_DONE
+        claims = self.stores.idempotency
+        return claims.settle(
+            self.run_id, Slot.parse(call), tenant=TENANT, answer=answer, outcome=told, by="ann", reason="looked it up"
+        )
+
+    def decide(self, call: str, *, grant: bool = True, **edited: Any) -> Approval:
+        """Answer the request for a call."""
+        request = self.request(call)
+        return self.stores.runs.decide(
+            request.request_id, tenant=TENANT, grant=grant, by="ann", reason="because", **edited
+        )
+
+    def cancel(self) -> None:
+        """Ask that the run be cancelled."""
+        self.stores.runs.request_cancel(self.run_id, tenant=TENANT, by="ann", reason="enough")
+
+    # What is there
+
+    @property
+    def stores(self) -> Stores:
+        """A fresh bundle on the place."""
+        return self.world.stores()
+
+    @property
+    def record(self) -> RunRecord:
+        """The run's row."""
+        found = self.stores.runs.get(self.run_id, tenant=TENANT)
+        assert found is not None
+        return found
+
+    @property
+    def frontier(self) -> Checkpoint:
+        """The run's frontier."""
+        found = self.stores.checkpoints.latest(self.run_id, tenant=TENANT)
+        assert found is not None
+        return found
+
+    @property
+    def lease(self) -> RunLease | None:
+        """The lease that stands."""
+        return self.stores.leases.held(self.run_id, tenant=TENANT)
+
+    def claim(self, call: str) -> Claim:
+        """Return the record of one call."""
+        return self.claims[call]
+
+    @property
+    def claims(self) -> dict[str, Claim]:
+        """The records of the run's calls, by slot."""
+        return {str(item.slot): item for item in self.stores.idempotency.look_up(self.run_id, tenant=TENANT)}
+
+    def request(self, call: str) -> Approval:
+        """Return the request for a call."""
+        return next(item for item in self.stores.runs.approvals(self.run_id, tenant=TENANT) if str(item.slot) == call)
+
+    @property
+    def brought(self) -> list[str]:
+        """What each commit brought, in short: its boundary, ``claim 1.1``, ``outcome 1.1``, its status."""
+        return [_short(writes, written) for writes, written in self.commits]
+
+    @property
+    def results(self) -> list[Any]:
+        """The contents of the results that the model was shown last."""
+        parts = self.provider.requests[-1].messages[-1].parts
+        return [part.content for part in parts if isinstance(part, ToolResult)]
+
+
+def _short(writes: Writes, written: Written) -> str:
+    boundary = writes.boundary_name and (writes.boundary_name if not written.failed_save else "failed")
+    words = [boundary] if boundary else []
+    words += [f"request {item.slot}" for item in writes.requests]
+    for name, claims in (("outcome", writes.outcomes), ("error", writes.failures), ("abandoned", writes.abandoned)):
+        words += [f"{name} {claim.slot}" for claim in claims]
+    words += [f"settled {item.claim.slot} by {item.by}" for item in writes.settlements]
+    words += [f"claim {claim.slot}" for claim in writes.claims]
+    words += [writes.status] if writes.status is not None and writes.status != "active" else []
+    return ", ".join(words) or "nothing"
+
+
+def _kept(stores: Stores, commits: list[tuple[Writes, Written]]) -> Stores:
+    kind = type(stores)
+
+    class Kept(kind):  # type: ignore[misc, valid-type]  # the same stores, watched
+        def commit(self, writes: Writes, *, lease: RunLease, joined: bool = False) -> Written:
+            written: Written = kind.commit(self, writes, lease=lease, joined=joined)
+            commits.append((writes, written))
+            return written
+
+    return Kept(**vars(stores))
+
+
+def in_turn(stores: Stores) -> Stores:
+    """Return the same stores, whose commit goes store by store."""
+    return Stores(**vars(stores))
+
+
+def broken(kind: str, **verbs: Callable[..., Any]) -> Callable[[Stores], Stores]:
+    """Return what puts ``verbs`` in place of those of one store; each is handed the real one first."""
+
+    def wrap(stores: Stores) -> Stores:
+        whole = getattr(stores, kind)
+        methods = {
+            name: (
+                lambda self, *args, _verb=verb, _name=name, **kwargs: _verb(
+                    functools.partial(getattr(type(whole), _name), self), *args, **kwargs
+                )
+            )
+            for name, verb in verbs.items()
+        }
+        store = object.__new__(type("Broken", (type(whole),), methods))
+        store.__dict__.update(vars(whole))
+        return replace(in_turn(stores), **{kind: store})
+
+    return wrap
+
+
+def calls(*asked: tuple[str, dict[str, Any]] | str) -> Sequence[tuple[str, dict[str, Any]]]:
+    """Return a turn that asks for these tools; a bare name is asked with its own name as ``what``."""
+    return [(item, {"what": item}) if isinstance(item, str) else item for item in asked]
+
+
+def effect(
+    log: list[str], name: str, kind: str = "effectful", then: Callable[..., Any] | None = None, **options: Any
+) -> Tool:
+    """Return a tool that appends ``name what`` to ``log`` and returns it, or whatever ``then(context)`` comes to."""
+
+    def body(context: ToolContext, what: str = "") -> Any:
+        log.append(f"{name} {what}")
+        return f"{name} {what}" if then is None else then(context)
+
+    body.__name__ = name
+    return tool(kind, **options)(body)
+
+
+def usual(log: list[str]) -> list[Tool]:
+    """Return one tool of each class, and one that a person must approve."""
+    return [
+        effect(log, "search", "read_only"),
+        effect(log, "touch", "idempotent"),
+        effect(log, "book"),
+        effect(log, "mail"),
+        effect(log, "wire", requires_approval=True),
+    ]
+
+
+def raises(error: BaseException) -> Callable[..., Any]:
+    """Return a callable that raises ``error``."""
+
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise error
+
+    return fail
