@@ -16,7 +16,7 @@ from adk_django.providers.base import ModelProvider, ModelResponse
 if TYPE_CHECKING:
     from adk_django.providers.base import ModelRequest
 
-EXAMPLE = "Book a flight from BER to LIS for Ada Lovelace."
+EXAMPLE = "Book a flight from BER to LIS for Ada."
 WISH = re.compile(r"from (?P<origin>\w{3}) to (?P<destination>\w{3}) for (?P<passenger>[^.,;]+)", re.IGNORECASE)
 REFERENCE = re.compile(r"SEAT-\d+")
 MICROS_PER_WORD = 2

@@ -31,6 +31,7 @@ POLL_SECONDS = 0.02
 WIDTH = 96
 STALL = "stall"
 LOOK_UP_DOWN = "look-up-down"
+STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 class DemoError(Exception):
@@ -70,25 +71,28 @@ class Stage:
     def say(self, text: str = "", indent: str = "") -> None:
         """Tell the audience, on lines that fit a terminal."""
         for line in text.splitlines() or [""]:
-            self._write(textwrap.fill(line, WIDTH, initial_indent=indent, subsequent_indent=indent + "    "))
+            rest = indent + "    "
+            folded = textwrap.fill(line, WIDTH, initial_indent=indent, subsequent_indent=rest, break_on_hyphens=False)
+            self._write(folded)
 
     # Processes
 
-    def command(self, *words: str, expect: int = 0, show: bool = True) -> Said:
-        """Run a management command in a process of its own and show it.
+    def command(self, *words: str, expect: int = 0, begin: str = "") -> Said:
+        """Run a management command in a process of its own and show what it says, from the line with ``begin`` on.
 
         Raise DemoError if it ends with another code than ``expect``.
         """
-        if show:
-            self.say(f"$ manage.py {shlex.join(words)}", "  ")
+        self.say(f"$ manage.py {shlex.join(words)}", "  ")
         with self._process(words, subprocess.PIPE) as process:
             try:
                 text = process.communicate(timeout=COMMAND_SECONDS)[0].strip()
             except subprocess.TimeoutExpired:
                 raise DemoError(f"{words[0]} did not end in {COMMAND_SECONDS} seconds") from None
-        if show:
-            self.say(text, "  | ")
-            self.say(f"exit code {process.returncode}", "  ")
+        lines = text.splitlines()
+        first = next((number for number, line in enumerate(lines) if begin in line), 0)
+        for line in (["..."] if first else []) + lines[first:]:
+            self.say(line, "  | ")
+        self.say(f"exit code {process.returncode}", "  ")
         if process.returncode != expect:
             raise DemoError(f"{words[0]} ended with code {process.returncode}, expected {expect}:\n{text}")
         return Said(process.returncode, text)
@@ -122,21 +126,30 @@ class Stage:
             "EXAMPLE_SQLITE": str(self._database),
             "EXAMPLE_LEASE_SECONDS": str(LEASE_SECONDS),
             "AIRLINE_URL": self._url,
+            "DEMO_MARKER": str(self.marker),
+            "DEMO_PARENT": str(os.getpid()),
         }
-        process = subprocess.Popen(  # noqa: S603 - our own words
-            [sys.executable, str(PROJECT_DIR / "manage.py"), *words],
-            cwd=PROJECT_DIR,
-            env={**os.environ, **mine},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        # A stop that came between the birth of the process and our hold of it would leave it behind. The process has
+        # stops blocked for good: whoever started it kills it.
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
         try:
-            yield process
+            process = subprocess.Popen(  # noqa: S603 - our own words
+                [sys.executable, str(PROJECT_DIR / "manage.py"), *words],
+                cwd=PROJECT_DIR,
+                env={**os.environ, **mine},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            try:
+                signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+                yield process
+            finally:
+                process.kill()
+                process.wait()
         finally:
-            process.kill()
-            process.wait()
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 
     # What came of it
 

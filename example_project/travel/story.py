@@ -14,14 +14,18 @@ if TYPE_CHECKING:
 
 TENANT = "acme"
 BOOKING = "2.1"  # the call that buys the seat, in every run of this story
+ACTS = "held with fence"  # where adk_resume has shown what adk_inspect shows, and begins to act
 
 PROLOGUE = """\
-An agent books flights. Its tools: search_flights (read_only), book_flight (effectful: asking twice
-buys twice), note_itinerary (transactional: a row of our own database).
+An agent books flights. Its tools: search_flights (read_only), book_flight (effectful: asking
+twice buys twice), note_itinerary (transactional: a row of our own database).
 
-The model is a scripted provider: it follows a script, decides only from the conversation it is given,
-and needs no network. The rest is real: processes, SIGKILL, a SQLite file, and an airline in a process
-of its own that sells a second seat to whoever asks a second time."""
+The model is a scripted provider: it follows a script, decides only from the conversation it
+is given, and needs no network. The rest is real: processes, SIGKILL, a SQLite file, and an
+airline in a process of its own that sells a second seat to whoever asks a second time.
+
+demo_child is adk_run that stays at a point, so that it is killed there and nowhere else.
+"""
 
 
 @dataclass(frozen=True)
@@ -51,9 +55,9 @@ class Scene:
         self._deaths, self._plan = 0, ""
         stage.say(f"\n{self.title}\n{'-' * len(self.title)}")
 
-    def command(self, name: str, *words: str, expect: int = 0) -> Said:
+    def command(self, name: str, *words: str, expect: int = 0, begin: str = "") -> Said:
         """Run a command about this run, and show it."""
-        return self.stage.command(name, self.run_id, *words, "--tenant", TENANT, expect=expect)
+        return self.stage.command(name, self.run_id, *words, "--tenant", TENANT, expect=expect, begin=begin)
 
     def start(self, command: str = "adk_run") -> tuple[str, ...]:
         """Return the command line of a worker that starts this run."""
@@ -61,7 +65,7 @@ class Scene:
 
     def hold(self, point: str) -> tuple[str, ...]:
         """Return the command line of a worker that starts this run and stays at ``point``."""
-        return (*self.start("demo_child"), "--hold", point, "--marker", str(self.stage.marker))
+        return (*self.start("demo_child"), "--hold", point)
 
     @contextmanager
     def worker(self, marker: Path, *words: str) -> Iterator[None]:
@@ -83,19 +87,19 @@ class Scene:
         self.stage.say(f"The airline sold {sold} to {self.passenger}; our itineraries hold {noted}.")
         return sold, noted
 
-    def resume(self, why: str) -> Row:
+    def resume(self, why: str, begin: str = ACTS) -> Row:
         """Carry the run on in a new process and return what came of it."""
         self.stage.say(why)
-        self.command("adk_resume")
+        self.command("adk_resume", begin=begin)
         return Row(self.title, self._deaths, self._plan, *self.count())
 
 
 def before_the_call(stage: Stage) -> Row:
     """Kill the worker after the model answered and before the call is claimed."""
-    scene = Scene(stage, "1", "Ada Lovelace", "killed before the call was claimed")
+    scene = Scene(stage, "1", "Ada", "killed before the call was claimed")
     with scene.worker(stage.marker, *scene.hold("answered")):
         stage.say("The answer is saved and the call is not claimed. A second worker tries meanwhile:")
-        scene.command("adk_resume", expect=3)
+        scene.command("adk_resume", expect=3, begin="is held by")
     scene.inspect()
     return scene.resume("No claim: the body was never entered. The call is made, and the model is not asked again.")
 
@@ -109,36 +113,46 @@ def _inside_the_request(stage: Stage, number: str, passenger: str, title: str) -
     scene.inspect()
     stage.say("The airline's look-up is down, so the call's own probe cannot answer, and the run is refused:")
     stage.look_up_down.touch()
-    scene.command("adk_resume", expect=4)
+    scene.command("adk_resume", expect=4, begin=ACTS)
     scene.count()
     return scene
 
 
 def settled_by_its_probe(stage: Stage) -> Row:
     """Kill the worker inside the airline's request; the airline's look-up says that the seat was sold."""
-    title = "killed inside the request, settled by the airline's look-up"
-    scene = _inside_the_request(stage, "2a", "Grace Hopper", title)
+    title = "killed inside the request; its probe settled it"
+    scene = _inside_the_request(stage, "2a", "Bo", title)
     stage.look_up_down.unlink()
     stage.say("The look-up is back. Ask it, and only it:")
-    scene.command("adk_settle", BOOKING, "--probe", "--reason", "the look-up is back")
-    return scene.resume("The call happened. Its outcome is on record and is given to the model; nothing is bought.")
+    scene.command("adk_settle", BOOKING, "--probe", "--reason", "the look-up is back", "--by", "travel desk")
+    why = "The call happened. Its outcome is on record and is given to the model; nothing is bought."
+    return scene.resume(why, begin="")
 
 
 def settled_by_a_person(stage: Stage) -> Row:
     """Kill the worker inside the airline's request; a person who asked the airline says that the seat was sold."""
-    scene = _inside_the_request(stage, "2b", "Mary Jackson", "killed inside the request, settled by a person")
+    scene = _inside_the_request(stage, "2b", "Cleo", "killed inside the request; a person settled it")
     [seat] = stage.seats(scene.passenger)
     stage.say("The look-up stays down. A person calls the airline and answers, once and on the record:")
-    told = ("--as", "completed", "--outcome", f"seat {seat}", "--reason", "the airline said so on the phone")
+    told = (
+        "--as",
+        "completed",
+        "--outcome",
+        f"seat {seat}",
+        "--reason",
+        "the airline said so on the phone",
+        "--by",
+        "travel desk",
+    )
     scene.command("adk_settle", BOOKING, *told)
     stage.look_up_down.unlink()
-    return scene.resume("The person's answer is given to the model as the outcome.")
+    return scene.resume("The person's answer is given to the model as the outcome.", begin="")
 
 
 def after_the_outcome(stage: Stage) -> Row:
     """Kill the worker between the commit of the outcome and the next call of the same turn."""
     title = "killed after the outcome was recorded"
-    scene = Scene(stage, "3", "Katherine Johnson", title, " Look for the way back as well.")
+    scene = Scene(stage, "3", "Dora", title, " Look for the way back as well.")
     with scene.worker(stage.marker, *scene.hold("recorded")):
         stage.say("The seat is bought and its outcome is committed; the search beside it is not made.")
     scene.inspect()
@@ -147,7 +161,7 @@ def after_the_outcome(stage: Stage) -> Row:
 
 def inside_the_transaction(stage: Stage) -> Row:
     """Kill the worker inside the transactional tool, its row inserted and not committed."""
-    scene = Scene(stage, "4", "Dorothy Vaughan", "killed inside the transactional tool")
+    scene = Scene(stage, "4", "Emil", "killed inside the transactional tool")
     with scene.worker(stage.marker, *scene.hold("inside")):
         stage.say("The itinerary's row is inserted, in a transaction that is not committed.")
     scene.inspect()
@@ -172,7 +186,7 @@ def tell(stage: Stage) -> list[Row]:
 
 def table(rows: list[Row]) -> Iterator[str]:
     """Yield the lines that say what it came to."""
-    yield f"{'scenario':<58}  deaths  wanted  sold  noted"
+    yield f"{'scenario':<50}  deaths  seats wanted  seats sold  noted"
     for row in rows:
-        yield f"{row.scenario:<58}  {row.deaths:>6}  {row.wanted:>6}  {row.sold:>4}  {row.noted:>5}"
+        yield f"{row.scenario:<50}  {row.deaths:>6}  {row.wanted:>12}  {row.sold:>10}  {row.noted:>5}"
         yield f"    plan: {row.plan}"

@@ -34,15 +34,15 @@ def conversation(wish, booked):
 
 SEARCH = ("search_flights", {"origin": "BER", "destination": "LIS"})
 BACK = ("search_flights", {"origin": "LIS", "destination": "BER"})
-BOOK = ("book_flight", {"flight": "AD101", "passenger": "Ada Lovelace"})
-NOTE = ("note_itinerary", {"reference": "SEAT-0007", "flight": "AD101", "passenger": "Ada Lovelace"})
+BOOK = ("book_flight", {"flight": "AD101", "passenger": "Ada"})
+NOTE = ("note_itinerary", {"reference": "SEAT-0007", "flight": "AD101", "passenger": "Ada"})
 
 
 @pytest.mark.parametrize("booked", [{"reference": "SEAT-0007"}, "a person says: it is seat SEAT-0007"])
 def test_it_searches_books_notes_and_reports(booked):
     turns, text = conversation(EXAMPLE, booked)
     assert turns == [[SEARCH], [BOOK], [NOTE]]
-    assert text == "Ada Lovelace is booked on AD101 at 08:10, SEAT-0007, and the itinerary says so."
+    assert text == "Ada is booked on AD101 at 08:10, SEAT-0007, and the itinerary says so."
 
 
 def test_the_way_back_is_looked_up_beside_the_booking():
@@ -77,5 +77,5 @@ def test_a_wish_it_does_not_understand_is_told_what_it_does():
 
 def test_words_stand_in_for_tokens():
     response = ScriptedTravelAgent().request(ModelRequest("", (Message.of("user", EXAMPLE),)))
-    assert (response.usage.input_tokens, response.usage.output_tokens) == (10, 5)
-    assert response.cost_micros == 30
+    assert (response.usage.input_tokens, response.usage.output_tokens) == (9, 5)
+    assert response.cost_micros == 28

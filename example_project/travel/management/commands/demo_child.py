@@ -25,7 +25,7 @@ POLL_SECONDS = 0.05
 class Command(BaseCommand):
     """Start a run and hold it at a point."""
 
-    help = "A worker for the demo to kill: carries a run to a point, says so in a file, and stays there."
+    help = "Be a worker that the demo kills: carry a run to a point, write the file DEMO_MARKER names, and stay there."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -34,10 +34,9 @@ class Command(BaseCommand):
         parser.add_argument("--tenant", required=True)
         parser.add_argument("--run-id", required=True)
         parser.add_argument("--hold", choices=("answered", "recorded", "inside"), required=True)
-        parser.add_argument("--marker", type=Path, required=True, help="written once the point is reached")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        hold = Hold(options["hold"], options["marker"])
+        hold = Hold(options["hold"], Path(os.environ["DEMO_MARKER"]), int(os.environ["DEMO_PARENT"]))
         run = start(options["agent"], options["prompt"], tenant=options["tenant"], run_id=options["run_id"])
         agent = hold.agent(get_agent(options["agent"]))
         resume(run.run_id, tenant=options["tenant"], agent=agent, watch=hold.watch)
@@ -51,9 +50,8 @@ class Hold:
     * ``inside``: the itinerary's row is inserted, and neither it nor the call's outcome is committed.
     """
 
-    def __init__(self, point: str, marker: Path) -> None:
-        self._point, self._marker = point, marker
-        self._parent = os.getppid()
+    def __init__(self, point: str, marker: Path, parent: int) -> None:
+        self._point, self._marker, self._parent = point, marker, parent
 
     def watch(self, run: RunState, decision: Decision) -> None:
         """See what the run is about to do, before it does it."""
