@@ -138,8 +138,8 @@ def _stores(settings: conf.Settings) -> Iterator[CheckMessage]:
         mixture = ", ".join(f"{name} is {settings.stores[name][0]!r}" for name in kinds)
         yield Error(
             f"ADK['STORES'] is a mixture that nothing keeps together: {mixture}.",
-            hint="Take all from adk_django.stores.orm on one alias, all from adk_django.stores.memory, or stores that have "
-            "stamp(tenant, run_id, fence).",
+            hint="Take all from adk_django.stores.orm on one alias, or all from adk_django.stores.memory, or stores "
+            "with stamp(tenant, run_id, fence).",
             id="adk_django.E005",
         )
         return

@@ -83,7 +83,7 @@ def _sqlite(alias: str, connection: BaseDatabaseWrapper) -> Iterator[CheckMessag
     journal = _answer(connection, "PRAGMA journal_mode")
     if journal != "wal":
         yield Warning(
-            f"The database {alias!r} has journal_mode={journal}: readers hold up the workers that write, and these them.",
+            f"The database {alias!r} has journal_mode={journal}: reading holds up the workers that write.",
             hint=f'{where}: {{"init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL"}}',
             id="adk_django.W007",
         )
