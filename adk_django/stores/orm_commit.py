@@ -10,7 +10,7 @@ from adk_django.core.codec import EncodeError
 from adk_django.core.effects import Claim, ClaimState
 from adk_django.core.lease import RunLease
 from adk_django.core.record import Writes, Written
-from adk_django.exceptions import RunConflictError
+from adk_django.exceptions import HistoryUnavailableError, RunConflictError, StoreUnavailableError
 from adk_django.stores.orm_apply import Applied, Scope, apply
 from adk_django.stores.orm_base import lost
 from adk_django.stores.orm_claims import OrmIdempotencyStore
@@ -67,7 +67,11 @@ def _split(
             raise
         refusal = error
     note = f"{writes.boundary_name or 'end'}: {type(refusal).__name__}: {refusal}"
-    writes = writes.without_progress(note)
+    asks, writes = bool(writes.requests), writes.without_progress(note)
+    if asks and isinstance(refusal, HistoryUnavailableError):
+        # No frontier was passed: the question was not asked. The next slice finds the transcript as this one did.
+        _send(connection, scope, replace(writes, failed_save=None), once=once)
+        raise StoreUnavailableError(f"nobody could be asked: {refusal}") from refusal
     if applied is not None and applied.written:  # the frontier alone was refused: another thread of ours was first
         _send(connection, scope, Writes(failed_save=note), once=once)
         return writes, applied, refusal
