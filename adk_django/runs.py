@@ -5,7 +5,7 @@ What drives a run (`resume`) refuses one. Every function takes ``using``, the al
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from adk_django.agents import Agent, get_agent, is_registered
@@ -13,6 +13,7 @@ from adk_django.asynchronous import in_pool, sync_only, twin_of
 from adk_django.conf import get_settings
 from adk_django.core.effects import Claim, Outcome, OutcomeKind, Slot, arguments_digest
 from adk_django.core.record import Answer, Approval, RunRecord, RunStatus, Writes
+from adk_django.core.redaction import contains_mask
 from adk_django.core.state import Reply
 from adk_django.exceptions import (
     ApprovalError,
@@ -194,6 +195,8 @@ def decide(
             edited = tool.normalised(arguments)
         except ArgumentsRefusedError as error:
             raise ApprovalError(f"the arguments do not fit tool {request.tool}: {error}") from error
+        if contains_mask(edited):
+            raise ApprovalError(f"an argument of call {request.slot} holds a mask: give its value, or grant as asked")
         digest = arguments_digest(edited)
     return runner.stores.runs.decide(
         request_id, tenant=tenant, grant=grant, by=by, reason=reason, edited=edited, digest=digest
@@ -264,13 +267,14 @@ def probe(
     reply = runner.ask(agent, record, doubted.call, doubted.claim)
     if reply.answer is Answer.UNKNOWN or (reply.answer is Answer.NOT_DONE and reply.early):
         return reply, doubted.claim
+    mask = runner.checkpointer.mask
     said = f"the probe of {tool.name} said {reply.answer.value}"
     claim = runner.stores.idempotency.settle(
         run_id,
         slot,
         tenant=tenant,
         answer=reply.answer,
-        outcome=reply.outcome,
+        outcome=None if reply.outcome is None else replace(reply.outcome, value=mask(reply.outcome.value)),
         by=by,
         reason=f"{said}: {reason}" if reason else said,
     )

@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from adk_django import models
 from adk_django.agents import Agent
 from adk_django.checkpointer import Checkpointer
 from adk_django.core.checkpoint import Checkpoint, CheckpointPolicy
+from adk_django.core.codec import digest
 from adk_django.core.effects import Claim, Outcome, OutcomeKind, Slot
 from adk_django.core.lease import RunLease
 from adk_django.core.messages import ToolResult
@@ -23,6 +25,7 @@ from adk_django.stores.base import Stores
 from adk_django.testing import Crash, Crasher, ScriptedProvider
 from adk_django.testing.scripted import Script
 from adk_django.tools import Tool, ToolContext, tool
+from tests.stores.in_database import age
 from tests.worlds import AGES, TENANT, World
 
 numbers = itertools.count(1)
@@ -94,6 +97,13 @@ class Stage:
         """Carry the run on, as another process would."""
         return self.runner().resume(agent or self.agent, self.run_id, tenant=TENANT, **options)
 
+    def disturbed(self, effect: str, disturb: Callable[[], Any], when: str = "before", nth: int = 1) -> RunResult:
+        """Carry the run on, created where it is new; something else happens at one of its effects."""
+        crasher = DiesAt(effect, when, nth, disturb)
+        runner = self.runner(crasher)
+        runner.create(self.agent, "go", tenant=TENANT, run_id=self.run_id, user=None)
+        return runner.resume(crasher.agent(self.agent), self.run_id, tenant=TENANT)
+
     def aresume(self) -> RunResult:
         """Do the same on an event loop."""
         return asyncio.run(self.runner().aresume(self.agent, self.run_id, tenant=TENANT))
@@ -109,8 +119,11 @@ class Stage:
         self.age()
 
     def age(self, seconds: float = AGES) -> None:
-        """Let time pass for the run."""
-        self.world.age(self.run_id, seconds)
+        """Let time pass."""
+        if self.world.using is None:
+            self.world.age(self.run_id, seconds)
+        else:
+            age(self.world.using, seconds)
 
     def agent_with(self, *tools: Tool, **changes: Any) -> Agent:
         """Return the agent with other tools."""
@@ -147,6 +160,31 @@ class Stage:
     def cancel(self) -> None:
         """Ask that the run be cancelled."""
         self.stores.runs.request_cancel(self.run_id, tenant=TENANT, by="ann", reason="enough")
+
+    # What nobody should do
+
+    def edit_frontier(self, old: str, new: str) -> None:
+        """Change the stored payload by hand."""
+        if self.world.using is None:
+            run = self.world._space.written(TENANT, self.run_id)
+            assert run.frontier is not None and old in run.frontier.text
+            run.frontier = replace(run.frontier, text=run.frontier.text.replace(old, new))
+            return
+        rows = models.Checkpoint.objects.using(self.world.using).filter(run_id=self.run_id)
+        payload = rows.get().payload
+        assert old in payload
+        changed = payload.replace(old, new)
+        rows.update(payload=changed, digest=digest(changed))
+
+    def edit_approval(self, call: str, **changes: Any) -> None:
+        """Change the row of a request by hand."""
+        slot = Slot.parse(call)
+        if self.world.using is None:
+            approvals = self.world._space.written(TENANT, self.run_id).approvals
+            approvals[slot] = replace(approvals[slot], approval=replace(approvals[slot].approval, **changes))
+            return
+        rows = models.Approval.objects.using(self.world.using).filter(run_id=self.run_id)
+        rows.filter(turn=slot.turn, position=slot.position).update(**changes)
 
     # What is there
 

@@ -227,8 +227,9 @@ class RunStore(SyncVerbs, ABC):
         """Apply what of ``writes`` concerns the row: ``begins``, status, note, spend, requests, revision.
 
         A row that has ended changes no more, and nobody is asked for it. A spend that is there counts once. The same
-        request again leaves it as it stands; another one for its slot replaces it unless it is granted for this
-        digest. ``Written.cancel_requested_at`` and ``Written.at`` are filled in.
+        request again leaves it as it stands, unless nobody edited its arguments and its digest is another all the
+        same; another one for its slot replaces it unless it is granted for this digest.
+        ``Written.cancel_requested_at`` and ``Written.at`` are filled in.
         """
 
     @abstractmethod

@@ -179,8 +179,9 @@ def _changed(row: RunRecord, writes: Writes, fence: int, now: datetime) -> RunRe
 def _ask(run: RunRows, request: Approval, now: datetime) -> None:
     old = run.approvals.get(request.slot)
     if old is not None:
-        granted = old.approval.state is ApprovalState.GRANTED and old.approval.digest == request.digest
-        if granted or old.approval.request_id == request.request_id:
+        same = old.approval.digest == request.digest
+        asked_so = old.approval.request_id == request.request_id and (same or old.edited != codec.encode(None))
+        if asked_so or (same and old.approval.state is ApprovalState.GRANTED):
             return
     seconds = request.expires_seconds
     until = None if seconds is None else now + timedelta(seconds=seconds)

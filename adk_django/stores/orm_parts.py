@@ -283,7 +283,8 @@ def _request(dialect: Dialect, request: Approval, name: str) -> Part:
     }
     conflict = (
         f"ON CONFLICT (tenant, run_id, turn, position) DO UPDATE SET {_excluded(row)} "
-        "WHERE target.request_id <> excluded.request_id "
+        "WHERE (target.request_id <> excluded.request_id "
+        "OR (target.digest <> excluded.digest AND target.edited IS NULL)) "
         f"AND NOT (target.state = '{_GRANTED}' AND target.digest = excluded.digest)"
     )
     return Part(name, dialect.insert(models.Approval, row, "NOT ended", conflict=conflict))
