@@ -115,6 +115,6 @@ AIRLINE_URL = os.environ.get("AIRLINE_URL", "http://127.0.0.1:8765")
 
 _lease_seconds = float(os.environ.get("EXAMPLE_LEASE_SECONDS", "60"))
 ADK = {
-    # Long enough that a busy machine renews in time; a dead worker's run stands still for as long.
-    "LEASES": {"ttl_seconds": _lease_seconds, "renew_within_seconds": _lease_seconds / 3},
+    # Renewed at every third of it: a renewal may fail once. A dead worker's run stands still for the rest of it.
+    "LEASES": {"ttl_seconds": _lease_seconds, "renew_within_seconds": _lease_seconds * 2 / 3},
 }

@@ -25,7 +25,7 @@ from example_project.airline.launch import PROJECT_DIR, airline
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-LEASE_SECONDS = 2.0
+LEASE_SECONDS = 3.0
 COMMAND_SECONDS = 60
 POLL_SECONDS = 0.02
 WIDTH = 96
