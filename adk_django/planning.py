@@ -85,6 +85,11 @@ class Inspection:
         return self.record.usage
 
     @property
+    def iterations(self) -> int:
+        """Turns answered, by the ledger; by the frontier where the ledger has none."""
+        return max(self.record.iterations, self.checkpoint.iterations if self.checkpoint else 0)
+
+    @property
     def waiting_on(self) -> tuple[Approval, ...]:
         """The requests nobody has answered."""
         return tuple(item for item in self.approvals if item.state is ApprovalState.REQUESTED)
@@ -107,7 +112,9 @@ class Inspection:
             return str(self.refusals[0])
         if self.plan.reasons:
             return self.plan.reasons[0]
-        if self.record.reason:
+        due = self.record.wake_at is None or self.record.wake_at <= self.now
+        answered = self.first is not None and moves(self.first) and due  # the stored reason was given before that
+        if self.record.reason and not answered:
             return self.record.reason
         return "its worker died" if self.standing == "interrupted" else "no worker has taken it up"
 
@@ -215,11 +222,10 @@ def printable(text: str) -> str:
 
 def _lines(seen: Inspection) -> Iterator[str]:
     record, frontier = seen.record, seen.checkpoint
-    iterations = frontier.iterations if frontier else 0
     waiting = ", ".join(item.request_id for item in seen.waiting_on)
     yield f"run {record.run_id}  tenant {record.tenant}  agent {record.agent}"
-    usage = seen.usage
-    yield f"iteration {iterations}  {usage.input_tokens} in, {usage.output_tokens} out  {record.cost_micros} micros"
+    tokens = f"{seen.usage.input_tokens} in, {seen.usage.output_tokens} out"
+    yield f"iteration {seen.iterations}  {tokens}  {record.cost_micros} micros"
     yield f"waiting on approval {waiting}" if waiting else "waiting on nothing"
     yield f"status {seen.standing}" + (f": {seen.reason}" if seen.reason else "")
     if seen.next_step:

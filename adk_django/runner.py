@@ -314,7 +314,9 @@ class AgentRunner:
 
     @staticmethod
     def _ended(record: RunRecord, fence: int) -> RunResult:
-        return RunResult(record.run_id, record.status, record.reason, record.output, record.usage, 0, fence)
+        return RunResult(
+            record.run_id, record.status, record.reason, record.output, record.usage, record.iterations, fence
+        )
 
 
 PROVIDER_FAILED = "the model provider failed"

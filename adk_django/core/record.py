@@ -79,7 +79,8 @@ class RunRecord:
     asked.
 
     ``failed_save`` notes the newest save that failed and has not been made good: the frontier is then one that the
-    run has passed. ``begun_at`` is set by the first commit after a model answer.
+    run has passed. ``begun_at`` is set by the first commit after a model answer. ``usage``, ``cost_micros`` and
+    ``iterations`` (turns answered) are what its ledger comes to.
     """
 
     tenant: str
@@ -106,6 +107,7 @@ class RunRecord:
     failed_save: str = ""
     usage: Usage = field(default_factory=Usage)
     cost_micros: int = 0
+    iterations: int = 0
 
     @property
     def cancellation(self) -> str:

@@ -44,7 +44,7 @@ def of_inspection(seen: Inspection) -> dict[str, Any]:
         "next_step": seen.next_step,
         "safe": seen.plan.safe,
         "obstacles": [{"code": error.code, "message": str(error)} for error in seen.refusals],
-        "iterations": frontier.iterations if frontier else 0,
+        "iterations": seen.iterations,
         "usage": of_usage(seen.usage),
         "cost_micros": record.cost_micros,
         "waiting_on": [

@@ -158,7 +158,8 @@ def _summed(run: RunRows, row: RunRecord) -> RunRecord:
     usage, cost = Usage(), 0
     for spend in run.spends.values():
         usage, cost = usage + spend.usage, cost + spend.cost_micros
-    return replace(row, usage=usage, cost_micros=cost)
+    answered = (spend.turn for spend in run.spends.values() if not spend.usage.unknown_calls)
+    return replace(row, usage=usage, cost_micros=cost, iterations=max(answered, default=0))
 
 
 def _changed(row: RunRecord, writes: Writes, fence: int, now: datetime) -> RunRecord:

@@ -180,6 +180,7 @@ def record_of(row: Any) -> RunRecord:
         failed_save=row.failed_save,
         usage=Usage(row.spent_input_tokens, row.spent_output_tokens, row.spent_unknown_calls),
         cost_micros=row.spent_cost_micros,
+        iterations=row.spent_turns,
     )
 
 

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from django.db import connections
-from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models import Exists, Max, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
 
 from adk_django import models
@@ -188,7 +188,9 @@ class OrmRunStore(OnAlias, RunStore):
             )
             for column in _SPENT
         }
-        return models.Run.objects.using(self.alias).annotate(**sums)
+        answered = spent.filter(unknown_calls=0).values("tenant", "run_id").annotate(last=Max("turn"))
+        turns = Coalesce(Subquery(answered.values("last")), 0)
+        return models.Run.objects.using(self.alias).annotate(**sums, spent_turns=turns)
 
 
 def _live_leases() -> QuerySet[models.RunLease]:

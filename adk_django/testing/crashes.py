@@ -161,7 +161,7 @@ class _CrashingProvider(ModelProvider):
 
 
 def crash_points(scenario: Callable[[Crasher], Any]) -> list[CrashPoint]:
-    """Run ``scenario`` once with a Crasher that only counts, and return every point before and after each of its effects."""
+    """Run ``scenario`` once with a Crasher that only counts; return the points before and after each of its effects."""
     counting = Crasher()
     scenario(counting)
     return [
