@@ -392,6 +392,23 @@ def test_a_settlement_that_commits_while_its_call_is_claimed_again_stands(stores
     assert written.standing[Slot(1, 1)].outcome == RETURNED
 
 
+@pytest.mark.parametrize("alias", ["postgres"], indirect=True)
+def test_a_frontier_that_is_stored_while_another_waits_stays(stores: OrmStores, lease: RunLease) -> None:
+    second = Writes(frontier=frontier(model="second"), spend=(Spend(1, lease.fence, Usage(1)),))
+    with transaction.atomic("postgres"):
+        stores.commit(Writes(frontier=frontier(model="first")), lease=lease, joined=True)
+        with blocked("postgres", lambda: stores.commit(second, lease=lease)) as work:
+            pass
+    written = work.wait(30)
+    assert (written.failed_save, type(written.refusal)) == (
+        f"after_model_call: RunConflictError: {written.refusal}",
+        RunConflictError,
+    )
+    assert stores.checkpoints.latest("run-1", tenant="acme").model == "first"
+    row = stores.runs.get("run-1", tenant="acme")
+    assert (row.usage, row.failed_save) == (Usage(1), written.failed_save)
+
+
 # Whose transaction it is
 
 
