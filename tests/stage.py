@@ -22,6 +22,7 @@ from adk_django.recorded import Recorded
 from adk_django.resumer import setting_of
 from adk_django.runner import AgentRunner, RunResult
 from adk_django.stores.base import Stores
+from adk_django.stores.memory_space import FrontierRow
 from adk_django.testing import Crash, Crasher, ScriptedProvider
 from adk_django.testing.scripted import Script
 from adk_django.tools import Tool, ToolContext, tool
@@ -185,6 +186,17 @@ class Stage:
             return
         rows = models.Approval.objects.using(self.world.using).filter(run_id=self.run_id)
         rows.filter(turn=slot.turn, position=slot.position).update(**changes)
+
+    def forge_frontier(self, frontier: Checkpoint) -> None:
+        """Put a frontier in place of the stored one, whatever is newer."""
+        text = frontier.encoded
+        if self.world.using is None:
+            run = self.world._space.written(TENANT, self.run_id)
+            run.frontier = FrontierRow(run.fence, frontier.sequence, text, self.world._space.now())
+            return
+        rows = models.Checkpoint.objects.using(self.world.using).filter(run_id=self.run_id)
+        changed = {"boundary": frontier.boundary.value, "turn": frontier.turn, "payload": text}
+        rows.update(**changed, digest=digest(text), format_version=frontier.format_version)
 
     # What is there
 

@@ -102,6 +102,9 @@ class PendingCall:
         """Return the call that ``data`` holds. Raise KeyError, TypeError or ValueError if it holds none."""
         effect, result = data.get("effect"), data.get("result")
         turn, position = data["slot"]
+        codec.require({"turn": turn, "position": position}, int)
+        codec.require({name: data[name] for name in ("provider_id", "tool")}, str)
+        codec.require({"key": data.get("key")}, str, type(None))
         changed = {
             "slot": Slot(turn, position),
             "effect": None if effect is None else EffectClass(effect),
@@ -174,7 +177,7 @@ class Checkpoint:
     def encoded(self) -> str:
         """The canonical text of the payload. Raise `EncodeError` if a value in it cannot be kept exactly."""
         handle = self.history_handle
-        data = {name: getattr(self, name) for name in _PLAIN}
+        data = {name: getattr(self, name) for names in _PLAIN.values() for name in names}
         data |= {
             "boundary": self.boundary.value,
             "messages": [message.to_data() for message in self.messages],
@@ -205,7 +208,13 @@ class Checkpoint:
             raise NewerFormatError(version)
         try:
             data = dict(envelope["frontier"])
+            for kinds, names in _PLAIN.items():
+                codec.require({name: data[name] for name in names}, *kinds)
+            codec.require(data["usage"], int)
             handle = data["history_handle"]
+            if handle is not None:
+                codec.require({name: handle[name] for name in ("generation", "length")}, int)
+                codec.require({name: handle[name] for name in ("tenant", "run_id", "digest")}, str)
             data |= {
                 "boundary": CheckpointBoundary(data["boundary"]),
                 "messages": tuple(Message.from_data(item) for item in data["messages"]),
@@ -217,23 +226,13 @@ class Checkpoint:
             return cls(**data, format_version=version, fence=fence, created_at=created_at)
         except codec.DecodeError:
             raise
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise codec.DecodeError("$.frontier", f"not a frontier: {type(error).__name__} {error}") from error
 
 
 _LISTS: Final = ("scopes", "guards")
-_PLAIN: Final = (
-    "run_id",
-    "tenant",
-    "agent",
-    "turn",
-    "model",
-    "cost_micros",
-    "iterations",
-    "revision",
-    "prompt_version",
-    "pending_approval",
-    "grant_id",
-    "user",
-    "parent",
-)
+_PLAIN: Final[dict[tuple[type, ...], tuple[str, ...]]] = {
+    (str,): ("run_id", "tenant", "agent", "model"),
+    (int,): ("turn", "cost_micros", "iterations"),
+    (str, type(None)): ("revision", "prompt_version", "pending_approval", "grant_id", "user", "parent"),
+}

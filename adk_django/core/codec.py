@@ -11,7 +11,7 @@ itself is written as a tagged list of its pairs. Values nest `MAX_DEPTH` levels 
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from math import isfinite, isnan
 from typing import Any
@@ -95,6 +95,13 @@ def decode(text: str | bytes) -> Any:
 def digest(text: str) -> str:
     """Return the SHA-256 of a text, in hexadecimal."""
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def require(fields: Mapping[str, object], *kinds: type) -> None:
+    """Raise TypeError, naming the field and the type found, if a value is of none of exactly these types."""
+    for name, value in fields.items():
+        if type(value) not in kinds:
+            raise TypeError(f"{name} is {type(value).__name__}")
 
 
 def chain(previous: str, text: str) -> str:

@@ -75,6 +75,12 @@ _PARTS: Final[dict[str, type[Part]]] = {
     "opaque": OpaquePart,
 }
 _TAGS: Final = {cls: tag for tag, cls in _PARTS.items()}
+_TEXTS: Final[dict[type[Part], tuple[str, ...]]] = {
+    TextPart: ("text",),
+    BinaryPart: ("media_type",),
+    ToolCall: ("id", "name"),
+    ToolResult: ("call_id", "name"),
+}
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,9 @@ class Message:
             parts = []
             for item in data["parts"]:
                 fields = dict(item)
-                parts.append(_PARTS[fields.pop("type")](**fields))
+                part = _PARTS[fields.pop("type")](**fields)
+                codec.require({name: getattr(part, name) for name in _TEXTS.get(type_(part), ())}, str)
+                parts.append(part)
             return cls(data["role"], tuple(parts), data.get("extra", {}))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise codec.DecodeError("$", f"not a message: {type_(error).__name__} {error}") from error
