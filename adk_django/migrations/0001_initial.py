@@ -3,6 +3,9 @@
 from django.db import migrations, models
 from django.db.models import Q
 
+OPEN = ["active", "waiting", "undecided", "quarantined"]
+OPEN_CALL = ["in_flight", "never_ran"]
+
 
 class Migration(migrations.Migration):
     initial = True
@@ -42,28 +45,20 @@ class Migration(migrations.Migration):
                 "constraints": [
                     models.UniqueConstraint(fields=("tenant", "run_id"), name="adk_runs_one_per_id"),
                     models.CheckConstraint(
-                        condition=Q(
-                            (
-                                "status__in",
-                                ["active", "waiting", "undecided", "quarantined", "completed", "failed", "cancelled"],
-                            )
-                        ),
+                        condition=Q(status__in=[*OPEN, "completed", "failed", "cancelled"]),
                         name="adk_runs_status_known",
                     ),
                 ],
                 "indexes": [
                     models.Index(
-                        condition=Q(
-                            ("status__in", ["active", "waiting", "undecided", "quarantined"]),
-                            ("wake_at__isnull", False),
-                        ),
+                        condition=Q(status__in=OPEN, wake_at__isnull=False),
                         fields=["wake_at"],
                         name="adk_runs_due",
                     ),
                     models.Index(fields=["-created_at", "-tenant", "-run_id"], name="adk_runs_newest"),
                     models.Index(fields=["tenant", "-created_at", "-run_id"], name="adk_runs_newest_of_tenant"),
                     models.Index(
-                        condition=Q(("status__in", ["active", "waiting", "undecided", "quarantined"])),
+                        condition=Q(status__in=OPEN),
                         fields=["status", "-created_at"],
                         name="adk_runs_open",
                     ),
@@ -90,7 +85,7 @@ class Migration(migrations.Migration):
                 "constraints": [
                     models.UniqueConstraint(fields=("tenant", "run_id"), name="adk_checkpoints_one_per_run"),
                     models.CheckConstraint(
-                        condition=Q(("boundary__in", ["after_model_call", "before_approval", "after_tool_result"])),
+                        condition=Q(boundary__in=["after_model_call", "before_approval", "after_tool_result"]),
                         name="adk_checkpoints_boundary_known",
                     ),
                 ],
@@ -117,26 +112,20 @@ class Migration(migrations.Migration):
                     models.UniqueConstraint(fields=("tenant", "run_id"), name="adk_run_leases_one_per_run"),
                     models.CheckConstraint(
                         condition=Q(
-                            Q(
-                                ("acquired_at__isnull", True),
-                                ("expires_at__isnull", True),
-                                ("holder__isnull", True),
-                                ("token__isnull", True),
-                            ),
-                            Q(
-                                ("acquired_at__isnull", False),
-                                ("expires_at__isnull", False),
-                                ("holder__isnull", False),
-                                ("token__isnull", False),
-                            ),
-                            _connector="OR",
+                            holder__isnull=True, token__isnull=True, acquired_at__isnull=True, expires_at__isnull=True
+                        )
+                        | Q(
+                            holder__isnull=False,
+                            token__isnull=False,
+                            acquired_at__isnull=False,
+                            expires_at__isnull=False,
                         ),
                         name="adk_run_leases_held_or_not",
                     ),
                 ],
                 "indexes": [
                     models.Index(
-                        condition=Q(("token__isnull", False)), fields=["expires_at"], name="adk_run_leases_lapsing"
+                        condition=Q(token__isnull=False), fields=["expires_at"], name="adk_run_leases_lapsing"
                     ),
                 ],
             },
@@ -179,24 +168,21 @@ class Migration(migrations.Migration):
                         fields=("tenant", "run_id", "turn", "position"), name="adk_idempotency_keys_one_per_slot"
                     ),
                     models.UniqueConstraint(
-                        condition=Q(("state__in", ["in_flight", "done", "never_ran"])),
+                        condition=Q(state__in=["in_flight", "done", "never_ran"]),
                         fields=("tenant", "run_id", "key"),
                         name="adk_idempotency_keys_one_holder",
                     ),
                     models.CheckConstraint(
-                        condition=Q(("state__in", ["in_flight", "done", "never_ran", "failed", "copied"])),
+                        condition=Q(state__in=["in_flight", "done", "never_ran", "failed", "copied"]),
                         name="adk_idempotency_keys_state_known",
                     ),
                     models.CheckConstraint(
-                        condition=Q(("effect__in", ["read_only", "idempotent", "effectful", "transactional"])),
+                        condition=Q(effect__in=["read_only", "idempotent", "effectful", "transactional"]),
                         name="adk_idempotency_keys_effect_known",
                     ),
                     models.CheckConstraint(
-                        condition=Q(
-                            Q(("outcome__isnull", True), ("state__in", ["in_flight", "never_ran"])),
-                            Q(Q(("state__in", ["in_flight", "never_ran"]), _negated=True), ("outcome__isnull", False)),
-                            _connector="OR",
-                        ),
+                        condition=Q(state__in=OPEN_CALL, outcome__isnull=True)
+                        | (~Q(state__in=OPEN_CALL) & Q(outcome__isnull=False)),
                         name="adk_idempotency_keys_outcome_if_done",
                     ),
                 ],
@@ -254,12 +240,12 @@ class Migration(migrations.Migration):
                         fields=("tenant", "run_id", "turn", "position"), name="adk_approvals_one_per_slot"
                     ),
                     models.CheckConstraint(
-                        condition=Q(("state__in", ["requested", "granted", "denied", "expired"])),
+                        condition=Q(state__in=["requested", "granted", "denied", "expired"]),
                         name="adk_approvals_state_known",
                     ),
                 ],
                 "indexes": [
-                    models.Index(condition=Q(("state", "requested")), fields=["expires_at"], name="adk_approvals_open"),
+                    models.Index(condition=Q(state="requested"), fields=["expires_at"], name="adk_approvals_open"),
                 ],
             },
         ),

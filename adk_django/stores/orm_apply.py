@@ -16,7 +16,8 @@ from adk_django import models
 from adk_django.core.checkpoint import Checkpoint
 from adk_django.core.record import Writes
 from adk_django.fields import instant
-from adk_django.stores.orm_parts import ENDED, parts_of, rises, stands
+from adk_django.stores.orm_call_parts import ENDED
+from adk_django.stores.orm_parts import parts_of, rises, stands
 from adk_django.stores.sql import Dialect, Part, Sql, run_at_once, run_in_turn
 
 _HELD = "tenant = %s AND run_id = %s AND fence = %s AND token IS NOT NULL"

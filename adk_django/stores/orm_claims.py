@@ -12,7 +12,7 @@ from adk_django.exceptions import CallNotFoundError, RunConflictError, Settlemen
 from adk_django.stores.base import IdempotencyStore, tell_contradiction, was_settled_before
 from adk_django.stores.orm_apply import Applied, Scope, apply
 from adk_django.stores.orm_base import OnAlias, lost
-from adk_django.stores.orm_parts import of_slot, past_deadline, settled, told, woken
+from adk_django.stores.orm_call_parts import of_slot, past_deadline, settled, told, woken
 from adk_django.stores.orm_rows import claim_of, same
 from adk_django.stores.sql import AT, Clock, Dialect, Part, Sql, mapped, run_joined
 

@@ -16,7 +16,7 @@ from adk_django.fields import instant
 from adk_django.stores.base import RunStore
 from adk_django.stores.orm_apply import Scope, apply
 from adk_django.stores.orm_base import OnAlias, lost
-from adk_django.stores.orm_parts import ENDED, told, woken
+from adk_django.stores.orm_call_parts import ENDED, told, woken
 from adk_django.stores.orm_rows import approval_of, record_of, record_row
 from adk_django.stores.sql import AT, Clock, Dialect, Part, Sql, mapped, run_joined
 
