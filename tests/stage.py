@@ -109,7 +109,7 @@ class Stage:
         """Do the same on an event loop."""
         return asyncio.run(self.runner().aresume(self.agent, self.run_id, tenant=TENANT))
 
-    def die(self, effect: str, when: str = "before", nth: int = 1) -> None:
+    def die(self, effect: str, when: str = "before", nth: int = 1, *, ages: bool = True) -> None:
         """Carry the run on, created where it is new, until it dies at an effect; then let time pass."""
         crasher = DiesAt(effect, when, nth)
         runner = self.runner(crasher)
@@ -117,7 +117,8 @@ class Stage:
             runner.create(self.agent, "go", tenant=TENANT, run_id=self.run_id, user=None)
             runner.resume(crasher.agent(self.agent), self.run_id, tenant=TENANT)
         assert crasher.dead, f"nothing of {crasher.effects} is {when} {nth} {effect}"
-        self.age()
+        if ages:
+            self.age()
 
     def age(self, seconds: float = AGES) -> None:
         """Let time pass."""
