@@ -58,6 +58,14 @@ def points(world: World, scenario: Scenario, tmp_path: Path, using: str | None) 
     return crash_points(first)
 
 
+QUICK = ("effectful", "idempotent", "book_search", "granted", "edited")  # the rest of the long lists is slow
+
+
+def names(*quick: str) -> list[object]:
+    """Return every scenario's name, those that are not ``quick`` marked slow."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in SCENARIOS]
+
+
 @pytest.fixture(params=SCENARIOS)
 def scenario(request: pytest.FixtureRequest) -> Scenario:
     return SCENARIOS[request.param]
@@ -115,16 +123,18 @@ def test_every_theft_in_memory(scenario: Scenario, tmp_path: Path) -> None:
     every_theft(World("memory"), scenario, tmp_path)
 
 
-def test_every_pair_of_crashes_in_memory(scenario: Scenario, tmp_path: Path) -> None:
-    assert every_pair(World("memory"), scenario, tmp_path) > 16
+@pytest.mark.parametrize("name", names(*QUICK))
+def test_every_pair_of_crashes_in_memory(name: str, tmp_path: Path) -> None:
+    assert every_pair(World("memory"), SCENARIOS[name], tmp_path) > 16
 
 
 def test_every_single_crash_in_a_database(scenario: Scenario, alias: str, tmp_path: Path) -> None:
     every_single_crash(World(alias), scenario, tmp_path)
 
 
-def test_every_theft_in_a_database(scenario: Scenario, alias: str, tmp_path: Path) -> None:
-    every_theft(World(alias), scenario, tmp_path)
+@pytest.mark.parametrize("name", names(*QUICK))
+def test_every_theft_in_a_database(name: str, alias: str, tmp_path: Path) -> None:
+    every_theft(World(alias), SCENARIOS[name], tmp_path)
 
 
 def test_every_single_crash_with_a_transactional_tool(transactional: Scenario, alias: str, tmp_path: Path) -> None:
