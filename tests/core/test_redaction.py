@@ -149,6 +149,7 @@ def login(self, password: str, token: str | None = None, *, secret=None) -> Sess
     """Log in. The password is hashed; see https://docs.example.org/auth#token."""
     self.password = password
     user = authenticate(username=username, password=password)
+    connect(password=read_value("a1"), access_key=pick[7], passphrase=ask2(7))
     connect(password=settings.DB_PASSWORD, token=request.headers["X-Token"], secret=get_secret("a1"))
     api_key = os.environ["API_KEY"]
     private_key: ed25519.Ed25519PrivateKey = load(path)
@@ -213,6 +214,21 @@ def test_every_text_in_a_value_is_masked_and_its_types_stay():
     masked = REDACTOR.redact(value)
     assert REDACTOR.redact(masked) is masked
     assert contains_mask(masked)
+
+
+def test_a_secret_that_another_mask_lays_bare_is_masked_at_once():
+    redactor = Redactor([r"EMP-\d+"])
+    masked = redactor.redact_text("EMP-12AKIA" + "Z2" * 8)
+    assert "AKIA" not in masked
+    assert redactor.redact_text(masked) == masked
+
+
+def test_a_pattern_that_looks_at_its_neighbours_comes_to_an_end():
+    assert contains_mask(Redactor(["b(?!b)"]).redact_text("b" * 200_000))
+
+
+def test_an_enum_stays_a_member():
+    assert Redactor(["RED"]).redact([Colour.RED, "RED"])[0] is Colour.RED
 
 
 def test_two_keys_under_one_mask_stay_two():

@@ -3,7 +3,7 @@
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -26,6 +26,8 @@ def alike(one, other):
         return sorted(map(repr, one)) == sorted(map(repr, other))
     if isinstance(one, datetime | time):
         return (repr(one), one.fold) == (repr(other), other.fold)
+    if isinstance(one, PurePath):
+        return (one.parts, str(one)) == (other.parts, str(other))
     if isinstance(one, int):
         return one == other
     return repr(one) == repr(other)
