@@ -1,7 +1,7 @@
 """Agents and their registry: what carries a run, under a name and a revision."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 
 from django.utils.module_loading import autodiscover_modules
@@ -22,6 +22,7 @@ class Agent:
     """
 
     name: str
+    _: KW_ONLY
     instructions: str = ""
     tools: Sequence[Tool] = ()
     provider: ModelProvider | None = None

@@ -5,7 +5,6 @@ slow call would block for the whole process.
 """
 
 import asyncio
-import contextlib
 import contextvars
 import functools
 import os
@@ -96,17 +95,27 @@ async def in_pool(function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
 
     Inside a TestCase it runs in the test's own thread, the only one whose connection sees the test's rows.
     """
-    if _testing() and await sync_to_async(in_testcase)():
+    if await _tested():
         return await sync_to_async(function)(*args, **kwargs)
     context = contextvars.copy_context()
     call = functools.partial(context.run, _closing, function, *args, **kwargs)
     return await asyncio.get_running_loop().run_in_executor(_get_pool(), call)
 
 
-def _testing() -> bool:
-    """Return whether Django's test environment is set up, without importing it where it is not."""
+async def off_loop(function: Callable[[], R], late: Callable[[R], None] | None = None) -> R:
+    """Run a sync callable that may take long on a thread of its own, not in the stores' pool, and return its result.
+
+    Where the task is cancelled meanwhile, ``late`` is handed what it still returns.
+    """
+    if await _tested():
+        return await sync_to_async(function)()
+    return await in_thread(function, late).await_(None)
+
+
+async def _tested() -> bool:
+    """Return whether this is a TestCase's task, without importing Django's test environment where it is not set up."""
     utils = sys.modules.get("django.test.utils")
-    return utils is not None and hasattr(utils._TestState, "saved_data")
+    return utils is not None and hasattr(utils._TestState, "saved_data") and await sync_to_async(in_testcase)()
 
 
 def _closing(function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
@@ -128,12 +137,20 @@ def _get_pool() -> ThreadPoolExecutor:
 
 
 def forget_pool() -> None:
-    """Let go of the pool; its threads end. Called after fork, and by tests."""
+    """Let go of the pool; its threads end."""
     global _pool
     with _lock:
         pool, _pool = _pool, None
     if pool is not None:
         pool.shutdown(wait=False)
+
+
+def _after_fork() -> None:
+    global _lock, _pool
+    _lock, _pool = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def in_testcase() -> bool:
@@ -186,22 +203,30 @@ class Work(Generic[R]):
         finally:
             connections.close_all()
 
-    def _leave(self) -> None:
+    def _leave(self) -> bool:
+        """Wait no longer; return whether there is no result yet."""
         with self._lock:
-            if not self.future.done():
-                self._left = True
-                raise Left
+            self._left = not self.future.done()
+        return self._left
+
+    def _interrupted(self) -> None:
+        """Whoever waited is gone: what came, or still comes, is late."""
+        if self._leave() or self._late is None or self.future.exception() is not None:
+            return
+        late, result = self._late, self.future.result()
+        in_thread(lambda: late(result))
 
     def wait(self, seconds: float | None) -> R:
         """Return the result. Raise `Left` if it does not come within ``seconds``."""
         try:
             return self.future.result(seconds)
         except FutureTimeoutError:
-            self._leave()
+            if self._leave():
+                raise Left from None
             return self.future.result()
-        except BaseException:  # whoever waits is interrupted; what still comes is late
-            with contextlib.suppress(Left):
-                self._leave()
+        except BaseException as error:
+            if not self.future.done() or self.future.exception() is not error:
+                self._interrupted()
             raise
 
     async def await_(self, seconds: float | None) -> R:
@@ -210,20 +235,31 @@ class Work(Generic[R]):
         try:
             done, _ = await asyncio.wait({waiting}, timeout=seconds)
         except BaseException:
-            with contextlib.suppress(Left):
-                self._leave()
+            self._interrupted()
             raise
-        if not done:
-            self._leave()
+        if not done and self._leave():
+            raise Left
         return await waiting
 
 
 async def gather_limited(limit: int, work: Sequence[Callable[[], Awaitable[R]]]) -> list[R]:
-    """Await the results of ``work`` in order, at most ``limit`` in progress at once."""
-    gate = asyncio.Semaphore(limit)
+    """Await the results of ``work`` in order, at most ``limit`` in progress at once.
+
+    Where one raises, nothing more is started; what is in progress is awaited before the first error is raised.
+    """
+    gate, errors = asyncio.Semaphore(limit), list[BaseException]()
 
     async def one(start: Callable[[], Awaitable[R]]) -> R:
         async with gate:
-            return await start()
+            if errors:
+                raise errors[0]
+            try:
+                return await start()
+            except BaseException as error:
+                errors.append(error)
+                raise
 
-    return list(await asyncio.gather(*(one(start) for start in work)))
+    results = await asyncio.gather(*(one(start) for start in work), return_exceptions=True)
+    if errors:
+        raise errors[0]
+    return [result for result in results if not isinstance(result, BaseException)]

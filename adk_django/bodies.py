@@ -65,15 +65,21 @@ class Bodies:
         """Make one call and return what it came to: an async body on this loop, a sync one on a thread."""
         try:
             tool, body = self._agent.by_name[call.tool], self._body(run, call, claim)
-            if tool.is_async:
-                return self.kept(await asyncio.wait_for(body(), self.limit(call)))
-            return self.kept(await self._arun(body, self.limit(call), self._late(claim)))
+            limit = self.limit(call)
+            result = body() if tool.is_async else await self._arun(body, limit, self._late(claim))
+            if isinstance(result, Coroutine):  # of a wrapper around an async body, too
+                result = await asyncio.wait_for(result, limit)
+            return self.kept(result)
         except Exception as error:  # noqa: BLE001  # whatever a body raises is what it came to
             return self.raised(call, error)
 
     def enter(self, run: RunState, call: PendingCall) -> Any:
         """Enter the body of a transactional call here and now, and return what it returned."""
-        return self._body(run, call, None)()
+        result = self._body(run, call, None)()
+        if isinstance(result, Coroutine):
+            result.close()
+            raise TypeError("a transactional tool is a sync function, and this one returned a coroutine")
+        return result
 
     def _body(self, run: RunState, call: PendingCall, claim: Claim | None) -> Callable[[], Any]:
         tool = self._agent.by_name[call.tool]

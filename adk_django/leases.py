@@ -15,7 +15,7 @@ from typing import Self
 
 from django.db import connections
 
-from adk_django.asynchronous import in_pool
+from adk_django.asynchronous import in_pool, off_loop
 from adk_django.core.lease import DEFAULT_LEASE, LeasePolicy, RunLease
 from adk_django.exceptions import AdkError, LeaseLostError, StoreUnavailableError
 from adk_django.stores.base import LeaseStore
@@ -94,6 +94,7 @@ class Leaseholder:
         """
         if self._lost is not None:
             raise self._lost
+        _ = self.lease
         if self.late or (not self.background and self.due()):
             self.renew()
 
@@ -142,7 +143,7 @@ class Leaseholder:
 
     async def __aenter__(self) -> Self:
         if self._lease is None:
-            await in_pool(self.acquire)
+            await off_loop(self.acquire, lambda _: self.release())
         return self
 
     async def __aexit__(

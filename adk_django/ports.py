@@ -12,7 +12,7 @@ from django.db import Error as DatabaseError
 
 from adk_django import signals
 from adk_django.agents import Agent
-from adk_django.asynchronous import gather_limited, in_pool
+from adk_django.asynchronous import gather_limited, in_pool, off_loop
 from adk_django.bodies import Bodies
 from adk_django.checkpointer import Checkpointer
 from adk_django.conf import Tools
@@ -98,11 +98,8 @@ class RunPorts:
         return ModelRequest(self._agent.instructions, messages, tuple(tool.schema for tool in self._agent.tools))
 
     def _provider_failed(self, error: Exception) -> ProviderError:
-        if isinstance(error, ProviderError):
-            return error
-        return ProviderError(
-            f"the model provider failed: {self._checkpointer.mask(f'{type(error).__name__}: {error}')}"
-        )
+        said = str(error) if isinstance(error, ProviderError) else f"{type(error).__name__}: {error}"
+        return ProviderError(self._checkpointer.mask(said))
 
     def _answered(self, run: RunState, response: ModelResponse) -> Answered:
         self.moved = True
@@ -191,9 +188,10 @@ class RunPorts:
                     raise _BodyRaisedError(error) from error
                 seen = run.observe(Attempted({call.slot: self._bodies.kept(value)}))
                 decision = cast(Commit, decide(seen))  # an outcome of this class is committed next, by its rule
-                written = self._stores.commit(
-                    self._checkpointer.prepare(decision.writes, **self._run), lease=self._holder.lease, joined=True
-                )
+                sent = time.monotonic()
+                prepared = self._checkpointer.prepare(decision.writes, **self._run)
+                sent = time.monotonic()
+                written = self._stores.commit(prepared, lease=self._holder.lease, joined=True)
         except _BodyRaisedError as error:
             return run.observe(Attempted({call.slot: self._bodies.raised(call, error.raised)}))
         except _REFUSALS as error:  # the database said no: nothing of it stands
@@ -202,12 +200,12 @@ class RunPorts:
             raise StoreUnavailableError(
                 f"the transaction of call {call.slot} ended without an answer: {error}"
             ) from error
-        return seen.committed(decision.writes, self._told(decision.writes, written))
+        self._sent.update({claim.slot: sent for claim in written.claims})
+        return seen.committed(decision.writes, self._told(decision.writes, written, sent))
 
     async def atransact(self, run: RunState, call: PendingCall) -> RunState:
         """Async twin of `transact`."""
-        state: RunState = await in_pool(self.transact, run, call)
-        return state
+        return await off_loop(functools.partial(self.transact, run, call))
 
     # The probes
 
@@ -224,8 +222,7 @@ class RunPorts:
 
     async def aprobes(self, run: RunState, claims: tuple[Claim, ...]) -> Probed:
         """Async twin of `probes`."""
-        probed: Probed = await in_pool(self.probes, run, claims)
-        return probed
+        return await off_loop(functools.partial(self.probes, run, claims))
 
     # The stores
 
@@ -242,15 +239,17 @@ class RunPorts:
                     raise
                 time.sleep(RETRY_SECONDS)
             else:
-                self._sent.update({claim.slot: sent for claim in written.claims})
-                return self._told(writes, written)
+                return self._told(writes, written, sent)
 
     async def acommit(self, writes: Writes) -> Written:
         """Async twin of `commit`."""
         written: Written = await in_pool(self.commit, writes)
         return written
 
-    def _told(self, writes: Writes, written: Written) -> Written:
+    def _told(self, writes: Writes, written: Written, sent: float) -> Written:
+        self._sent.update({claim.slot: sent for claim in written.claims})
+        if written.cancel_requested_at is not None:
+            written = replace(written, cancelled=self._stores.runs.get(self._run["run_id"], tenant=self._run["tenant"]))
         if writes.outcomes or writes.settlements or (writes.frontier and not written.failed_save):
             self.moved = True
         if written.refusal is not None:

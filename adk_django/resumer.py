@@ -1,10 +1,11 @@
 """Resumer: take the lease, then read what is recorded, then plan. The worker that loses never sees the run at all."""
 
+import functools
 from types import TracebackType
 from typing import Self
 
 from adk_django.agents import Agent, get_agent, is_registered
-from adk_django.asynchronous import in_pool, in_testcase, sync_only, twin, twin_of
+from adk_django.asynchronous import in_pool, in_testcase, off_loop, sync_only
 from adk_django.checkpointer import Checkpointer
 from adk_django.conf import get_settings
 from adk_django.core.checkpoint import Checkpoint
@@ -114,7 +115,10 @@ class Resumer:
                 raise error
         return carried
 
-    aresume = twin(resume)
+    async def aresume(self, run_id: str, *, tenant: str, worker: str) -> ResumedRun | None:
+        """Async twin of `resume`. Cancelled meanwhile, it gives the lease back."""
+        taking = functools.partial(self.resume, run_id, tenant=tenant, worker=worker)
+        return await off_loop(taking, give_back)
 
     def take(
         self, run_id: str, *, tenant: str, worker: str, agent: Agent | None = None, accept: str | None = None
@@ -222,4 +226,13 @@ def claim_resume(leases: LeaseStore, run_id: str, *, tenant: str, holder: str) -
     return claim
 
 
-aclaim_resume = twin_of(claim_resume)
+async def aclaim_resume(leases: LeaseStore, run_id: str, *, tenant: str, holder: str) -> Leaseholder:
+    """Async twin of `claim_resume`. Cancelled meanwhile, it gives the lease back."""
+    claiming = functools.partial(claim_resume, leases, run_id, tenant=tenant, holder=holder)
+    return await off_loop(claiming, give_back)
+
+
+def give_back(taken: ResumedRun | Leaseholder | None) -> None:
+    """Release what was acquired for a task that is gone."""
+    if taken is not None:
+        taken.release()

@@ -1,14 +1,16 @@
 """AgentRunner: runs an agent from its input, or carries a run on. Both are one path."""
 
 import contextlib
+import functools
 import os
 import socket
 import uuid
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import cast
 
 from adk_django.agents import Agent
-from adk_django.asynchronous import in_pool, in_testcase, sync_only
+from adk_django.asynchronous import in_pool, in_testcase, off_loop, sync_only
 from adk_django.bodies import Bodies
 from adk_django.checkpointer import Checkpointer
 from adk_django.conf import get_settings
@@ -34,7 +36,7 @@ from adk_django.exceptions import (
 )
 from adk_django.ports import RunPorts, Watch
 from adk_django.providers.base import ModelProvider
-from adk_django.resumer import ResumedRun, Resumer, refuse_revision, setting_of, store_refusal
+from adk_django.resumer import ResumedRun, Resumer, give_back, refuse_revision, setting_of, store_refusal
 from adk_django.stores import complete
 from adk_django.stores.base import HistoryStore, IdempotencyStore, LeaseStore, Stores
 
@@ -102,6 +104,7 @@ class AgentRunner:
             idempotency=idempotency,
             history=history,
             using=using,
+            save_timeout_seconds=None if checkpoints is None else checkpoints.policy.save_timeout_seconds,
         )
         self.checkpointer = checkpoints or default_checkpointer(self.stores)
 
@@ -162,6 +165,7 @@ class AgentRunner:
         Raise CheckpointNotFoundError if there is no such run, and the refusal of the plan if it could not take one
         step; a run that took one returns how it stopped. Waiting is returned, never raised.
         """
+        agent = self._in_force(agent)
         if carried is None:
             carried = self._take(agent, run_id, tenant, worker, accept_revision)
         with carried:
@@ -188,8 +192,10 @@ class AgentRunner:
         accept_stale: bool = False,
     ) -> RunResult:
         """Async twin of `resume`."""
+        agent = self._in_force(agent)
         if carried is None:
-            carried = await in_pool(self._take, agent, run_id, tenant, worker, accept_revision)
+            taking = functools.partial(self._take, agent, run_id, tenant, worker, accept_revision)
+            carried = await off_loop(taking, give_back)
         async with carried:
             checks = (agent, carried, run_id, tenant, accept_revision, accept_stale)
             if (ended := await in_pool(self._refused, *checks)) is not None:
@@ -259,15 +265,20 @@ class AgentRunner:
                     f"expected the ORM stores on that alias"
                 )
 
-    def _begin(self, agent: Agent, carried: ResumedRun, watch: Watch | None) -> tuple[RunState, RunPorts]:
-        provider = self._provider or agent.provider
-        if provider is None:
+    def _in_force(self, agent: Agent) -> Agent:
+        """Return ``agent`` with the provider that this runner asks: its model is part of the revision."""
+        if self._provider is not None:
+            return replace(agent, provider=self._provider)
+        if agent.provider is None:
             raise ConfigurationError(
                 f"agent {agent.name} has no provider: Agent(provider=...) or AgentRunner(provider=...)"
             )
+        return agent
+
+    def _begin(self, agent: Agent, carried: ResumedRun, watch: Watch | None) -> tuple[RunState, RunPorts]:
         ports = RunPorts(
             agent=agent,
-            provider=provider,
+            provider=cast(ModelProvider, agent.provider),  # in force, it has one
             stores=self.stores,
             holder=carried.holder,
             checkpointer=self.checkpointer,
@@ -295,6 +306,7 @@ class AgentRunner:
         again = now + timedelta(seconds=wait)
         reason = f"{failed}, next try at {again.isoformat(timespec='seconds')}: {error}"
         seen = None if record is None else record.wake_at
+        reason = self.checkpointer.mask(reason)
         writes = Writes(status=RunStatus.ACTIVE, reason=reason, wake_at=again, wake_seen=seen)
         self.stores.commit(writes, lease=carried.lease)
 

@@ -208,6 +208,7 @@ class Written:
     claims: tuple[Claim, ...] = ()
     handle: HistoryHandle | None = None
     cancel_requested_at: datetime | None = None
+    cancelled: RunRecord | None = None
     standing: Mapping[Slot, Claim] | None = None
     approvals: Mapping[Slot, Approval] | None = None
     at: datetime | None = None

@@ -397,6 +397,12 @@ class RunState:
             begun_at=self.record.begun_at or (written.at if writes.begins else None),
             cancel_requested_at=written.cancel_requested_at,
         )
+        if written.cancelled is not None:
+            record = replace(
+                record,
+                cancel_requested_by=written.cancelled.cancel_requested_by,
+                cancel_reason=written.cancelled.cancel_reason,
+            )
         if writes.status is not None and not (written.failed_save and writes.status is RunStatus.WAITING):
             record = replace(record, status=writes.status, reason=writes.reason, output=writes.output)
             record = replace(record, wake_at=writes.wake_at)

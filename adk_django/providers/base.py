@@ -1,12 +1,13 @@
 """What a model provider is asked and answers."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from asgiref.sync import async_to_sync
 
-from adk_django.asynchronous import in_pool
+from adk_django.asynchronous import off_loop
 from adk_django.core.messages import Message, Usage
 
 
@@ -57,4 +58,4 @@ class ModelProvider:
 
     async def arequest(self, request: ModelRequest) -> ModelResponse:
         """Return the model's answer, on a running event loop."""
-        return await in_pool(self.request, request)
+        return await off_loop(functools.partial(self.request, request))

@@ -30,11 +30,13 @@ def complete(
     idempotency: IdempotencyStore | None = None,
     history: HistoryStore | None = None,
     using: str | None = None,
+    save_timeout_seconds: float | None = None,
 ) -> Stores:
     """Return a whole set of stores around those that are given.
 
     What is not given is a memory store beside a memory store, else that of ``ADK["STORES"]``. Stores that share one
-    database, or one memory, commit together; others one after another.
+    database, or one memory, commit together; others one after another, a save of each within ``save_timeout_seconds``
+    (that of ``ADK`` where it is None).
     """
     brought = [store for store in (checkpoints, leases, idempotency, history) if store is not None]
     alias = using or next((found for store in brought if (found := getattr(store, "using", None))), None)
@@ -49,6 +51,7 @@ def complete(
             idempotency or MemoryIdempotencyStore(space),
             history or MemoryHistoryStore(space),
             MemoryRunStore(space),
+            save_timeout_seconds,
         )
     from adk_django.stores.orm import OrmRunStore  # its models need the app registry, the memory stores do not
 
@@ -58,6 +61,7 @@ def complete(
         idempotency or _configured("idempotency", alias),
         history or _configured("history", alias),
         OrmRunStore(using=alias),
+        save_timeout_seconds,
     )
 
 
@@ -83,6 +87,7 @@ def _bundle(
     idempotency: IdempotencyStore,
     history: HistoryStore,
     runs: RunStore,
+    save_timeout_seconds: float | None,
 ) -> Stores:
     stores = (checkpoints, leases, idempotency, history, runs)
     kinds: set[type] = {type(store) for store in stores}
@@ -101,5 +106,5 @@ def _bundle(
         }
         if kinds == shared and len({getattr(store, "using", None) for store in stores}) == 1:
             return orm.OrmStores(checkpoints, leases, idempotency, history, runs)
-    seconds = get_settings().checkpoints.save_timeout_seconds
+    seconds = save_timeout_seconds or get_settings().checkpoints.save_timeout_seconds
     return Stores(checkpoints, leases, idempotency, history, runs, save_timeout_seconds=seconds)

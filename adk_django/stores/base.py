@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from adk_django import signals
-from adk_django.asynchronous import Left, SyncVerbs, in_thread, twin
+from adk_django.asynchronous import Left, SyncVerbs, in_testcase, in_thread, twin
 from adk_django.core.checkpoint import Checkpoint, HistoryHandle
 from adk_django.core.effects import Claim, EffectClass, Outcome, Slot
 from adk_django.core.lease import RunLease
@@ -349,11 +349,10 @@ class Stores:
             self.runs.write(run_id, tenant=tenant, writes=facts, fence=fence)
             raise StoreUnavailableError(f"nobody could be asked: {refusal}") from refusal
         row = self.runs.write(run_id, tenant=tenant, writes=writes, fence=fence)
-        claims = []
-        for claim in writes.claims:
-            if self.runs.gate(claim):
-                claims.append(self.idempotency.begin(claim, fence=fence))
-        ours = tuple(found for found, sent in zip(claims, writes.claims, strict=False) if found.token == sent.token)
+        begun = (
+            (claim, self.idempotency.begin(claim, fence=fence)) for claim in writes.claims if self.runs.gate(claim)
+        )
+        ours = tuple(found for claim, found in begun if found.token == claim.token)
         if writes.resets_deaths:
             self.leases.progressed(lease)
         if writes.ends:
@@ -411,7 +410,8 @@ class Stores:
         if not writes.delta and writes.frontier is None:
             return writes, None, None
         try:
-            handle = save() if self.save_timeout_seconds is None else in_thread(save).wait(self.save_timeout_seconds)
+            here = self.save_timeout_seconds is None or in_testcase()
+            handle = save() if here else in_thread(save).wait(self.save_timeout_seconds)
         except RunLeaseError:
             raise
         except Left:
