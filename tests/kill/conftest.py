@@ -22,4 +22,4 @@ def nursery(alias: str, nurseries: dict[str, Nursery]) -> Iterator[Nursery]:
     if alias not in nurseries:
         nurseries[alias] = Nursery(alias)
     yield nurseries[alias]
-    nurseries[alias].end_children()
+    nurseries[alias].clear()

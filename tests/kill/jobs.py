@@ -4,12 +4,14 @@ import asyncio
 import fcntl
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from django.test import override_settings
 
+from adk_django import runs
 from adk_django.agents import Agent
 from adk_django.core.checkpoint import CheckpointPolicy
 from adk_django.exceptions import AdkError, RunLeaseError
@@ -17,6 +19,7 @@ from adk_django.runner import AgentRunner, RunResult
 from adk_django.testing import EffectLog
 from adk_django.testing.crashes import Crasher, CrashPoint, kill
 from adk_django.tools import Tool
+from tests.kill.clocks import shift
 from tests.kill.scenes import SCENES, around, durable, policy_of, using_of
 from tests.scenarios import make_tools
 from tests.worlds import TENANT, World
@@ -48,13 +51,16 @@ def drive(
     begin_at: str | None = None,
     hold: dict[str, str] | None = None,
     adk: dict[str, Any] | None = None,
+    clock_wrong_by: float = 0.0,
 ) -> None:
     """Drive one slice of a run, created where it is new; say ``result`` or ``raised``.
 
     It kills itself at ``point``. With ``begin_at`` it says ``ready`` and waits at that gate before it takes the lease.
     ``hold`` names a ``tool``, a ``gate``, and whether the body waits there ``before`` or ``after`` its effect; it says
-    ``entered`` as it comes there.
+    ``entered`` as it comes there. ``adk`` are settings in force.
     """
+    if clock_wrong_by:
+        shift(clock_wrong_by)
     LOG.path = Path(log)
     entered = EffectLog(LOG.path.with_suffix(".entered"))
     crasher = Crasher(None if point is None else CrashPoint(*point), kill)
@@ -71,6 +77,30 @@ def drive(
             say("ready")
             wait_at(begin_at)
         tell(lambda: _resume(runner, crasher.agent(agent), run, asynchronous=asynchronous))
+
+
+def start_and_resume(run: str, log: str, begin_at: str) -> None:
+    """Start a run as many others do at one instant, and carry it on; say ``started``, then as `drive`."""
+    LOG.path = Path(log)
+    agent = SCENES["effectful"].agent(LOG)
+    say("ready")
+    wait_at(begin_at)
+    say("started", created=runs.start(agent, "go", tenant=TENANT, run_id=run).created)
+    tell(lambda: runs.resume(run, tenant=TENANT, agent=agent))
+
+
+def hammer(name: str, log: str, seconds: float, begin_at: str) -> None:
+    """Start and carry on one run after another, for so long; say how many in ``hammered``."""
+    LOG.path = Path(log)
+    agent, until, done = SCENES["two_turns"].agent(LOG), time.monotonic() + seconds, 0
+    say("ready")
+    wait_at(begin_at)
+    while time.monotonic() < until:
+        run = f"{name}_{done}"
+        runs.start(agent, "go", tenant=TENANT, run_id=run)
+        assert runs.resume(run, tenant=TENANT, agent=agent).output == "done"
+        done += 1
+    say("hammered", runs=done)
 
 
 def prepare() -> None:
@@ -117,4 +147,4 @@ def _on_the_way_out(hold: dict[str, str] | None) -> Callable[[Tool], None]:
     return leave
 
 
-JOBS: dict[str, Callable[..., None]] = {"drive": drive}
+JOBS: dict[str, Callable[..., None]] = {"drive": drive, "start_and_resume": start_and_resume, "hammer": hammer}

@@ -47,6 +47,7 @@ class Nursery:
         self._selector.register(self._process.stdout, selectors.EVENT_READ)
         self._unread = b""
         self._said: dict[int, deque[dict[str, Any]]] = defaultdict(deque)
+        self._gates: list[Gate] = []
         self.children: list[Child] = []
 
     def spawn(self, job: str, **given: Any) -> "Child":
@@ -56,19 +57,20 @@ class Nursery:
         self.children.append(child)
         return child
 
+    def gate(self, path: Path) -> Gate:
+        """Return a gate that is shut, for the length of the test at most."""
+        gate = Gate(path)
+        self._gates.append(gate)
+        return gate
+
     def ask(self, **asked: Any) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(asked).encode() + b"\n")
         self._process.stdin.flush()
 
-    def said(self, pid: int, event: str) -> dict[str, Any]:
-        """Return the next thing that is said of a child. It must be ``event``."""
-        if not self._said[pid]:
-            line = self._read(lambda line: line["pid"] == pid)
-        else:
-            line = self._said[pid].popleft()
-        assert line["event"] == event, f"waited for {event!r}, was told {line}"
-        return line
+    def next_of(self, pid: int) -> dict[str, Any]:
+        """Return the next thing that is said of a child."""
+        return self._said[pid].popleft() if self._said[pid] else self._read(lambda line: line["pid"] == pid)
 
     def last(self, pid: int) -> None:
         """Read on until a child is over, whatever else it said."""
@@ -93,11 +95,13 @@ class Nursery:
                 raise AssertionError("the nursery died; why is on its standard error")
             self._unread += got
 
-    def end_children(self) -> None:
-        """Kill those that are left, as a test ends."""
+    def clear(self) -> None:
+        """Kill the children that are left and open all gates, as a test ends."""
         children, self.children = self.children, []
         for child in children:
             child.end()
+        for gate in self._gates:
+            gate.open()
 
     def close(self) -> None:
         """End the nursery."""
@@ -114,9 +118,15 @@ class Child:
         self._nursery, self.pid = nursery, pid
         self._over = False
 
+    def next(self) -> dict[str, Any]:
+        """Return the next thing the child says."""
+        return self._nursery.next_of(self.pid)
+
     def said(self, event: str) -> dict[str, Any]:
-        """Return the facts of the next thing the child says. It must be ``event``."""
-        return self._nursery.said(self.pid, event)
+        """Return the next thing the child says. It must be ``event``."""
+        line = self.next()
+        assert line["event"] == event, f"waited for {event!r}, was told {line}"
+        return line
 
     def wait(self) -> int:
         """Return how it ended: its exit code, or the signal that killed it as a negative number."""
