@@ -81,7 +81,7 @@ class Stage:
         stores = self.world.stores()
         checkpointer = Checkpointer(stores.checkpoints, self.world.policy, redact=self.redact)
         runner = AgentRunner(checkpoints=checkpointer, using=self.world.using)
-        runner.stores = _kept(self.wrap(runner.stores), self.commits)
+        runner.stores = kept(self.wrap(runner.stores), self.commits)
         if crasher is not None:
             runner.stores = crasher.stores(runner.stores)
         return runner
@@ -262,7 +262,8 @@ def _short(writes: Writes, written: Written) -> str:
     return ", ".join(words) or "nothing"
 
 
-def _kept(stores: Stores, commits: list[tuple[Writes, Written]]) -> Stores:
+def kept(stores: Stores, commits: list[tuple[Writes, Written]]) -> Stores:
+    """Return the same stores; what each commit brought and what stood is added to ``commits``."""
     kind = type(stores)
 
     class Kept(kind):  # type: ignore[misc, valid-type]  # the same stores, watched
