@@ -16,7 +16,7 @@ from adk_django.stores.orm_base import lost
 from adk_django.stores.orm_claims import OrmIdempotencyStore
 from adk_django.stores.orm_rows import later, unavailable
 from adk_django.stores.orm_runs import OrmRunStore
-from adk_django.stores.sql import mapped, refresh, refuse_transaction, sqlstate
+from adk_django.stores.sql import mapped, refuse_transaction, sqlstate
 
 ATTEMPTS = 3
 _UNDONE = ("40001", "40P01")  # serialization failure, deadlock: nothing of the statement stands
@@ -33,7 +33,6 @@ def commit(alias: str, writes: Writes, lease: RunLease, *, joined: bool) -> Writ
     connection, scope = connections[alias], Scope(lease.tenant, lease.run_id, lease.fence)
     with mapped(alias):
         if not joined:
-            refresh(connection)
             refuse_transaction(alias)
         if writes.frontier is not None:
             writes = replace(writes, failed_save="")

@@ -12,7 +12,7 @@ from adk_django.stores.base import LeaseStore
 from adk_django.stores.orm_apply import Scope
 from adk_django.stores.orm_base import OnAlias, lost
 from adk_django.stores.orm_rows import lease_of
-from adk_django.stores.sql import AT, Dialect, Sql, mapped, ready_now, refresh
+from adk_django.stores.sql import AT, Dialect, Sql, mapped, ready_now
 
 _FREE = (
     f"target.forgotten_at IS NULL AND (target.token IS NULL OR target.expires_at <= {AT.text}) AND target.fence >= %s"
@@ -28,7 +28,6 @@ class OrmLeaseStore(OnAlias, LeaseStore):
     def acquire(self, run_id: str, *, tenant: str, holder: str, ttl_seconds: float, floor: int = 0) -> RunLease:
         alias, token = self.alias, uuid.uuid4().hex
         with mapped(alias):
-            refresh(connections[alias])
             row = self._take(run_id, tenant, holder, token, ttl_seconds, floor)
         if row is not None and row.token == token:
             return lease_of(row)
@@ -67,7 +66,6 @@ class OrmLeaseStore(OnAlias, LeaseStore):
 
     def renew(self, lease: RunLease, *, ttl_seconds: float) -> RunLease:
         with mapped(self.alias):
-            refresh(connections[self.alias])
             dialect = Dialect(connections[self.alias])
             renewal = dialect.update(models.RunLease, {"expires_at": dialect.later(ttl_seconds)}, _held(dialect, lease))
             row = _changed(dialect, lease.tenant, lease.run_id, renewal)

@@ -7,11 +7,13 @@ reads first and then wants to write is refused with "database is locked", howeve
 """
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, router, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -21,6 +23,9 @@ from adk_django.exceptions import ConfigurationError, StoreUnavailableError
 
 _SQLITE_INSTANT: Final = "'%%Y-%%m-%%d %%H:%%M:%%f'"
 _CLOCKS: Final = {"postgresql": "clock_timestamp()", "sqlite": f"strftime({_SQLITE_INSTANT}, 'now')"}
+IDLE_SECONDS: Final = 10
+
+_used: WeakKeyDictionary[BaseDatabaseWrapper, float] = WeakKeyDictionary()
 _UNDEFINED: Final = ("42P01", "42703")  # undefined table, undefined column
 
 
@@ -239,6 +244,7 @@ def ready_now(dialect: Dialect, tenant: str, run_id: str | Sql, *, name: str = "
 @contextmanager
 def mapped(alias: str) -> Iterator[None]:
     """Turn the database's own errors into ours: it did not answer, or it has no such table."""
+    refresh(connections[alias])
     try:
         yield
     except DatabaseError as error:
@@ -264,12 +270,15 @@ def sqlstate(error: BaseException) -> str | None:
 
 
 def refresh(connection: BaseDatabaseWrapper) -> None:
-    """Let go of a connection that broke, or passed its age, while nothing was asked of it.
+    """Let go of a connection that broke, or passed its age, while nothing was asked of it for a while.
 
-    An age of 0 means the length of a request, not of a statement: such a connection goes only after an error.
+    Between statements that follow each other it would cost a health check each. An age of 0 means the length of a
+    request, not of a statement: such a connection goes only after an error.
     """
-    ages = connection.settings_dict["CONN_MAX_AGE"] != 0
-    if not connection.in_atomic_block and (ages or connection.errors_occurred):
+    now = time.monotonic()
+    idle, _used[connection] = now - _used.get(connection, -IDLE_SECONDS), now
+    aged = idle >= IDLE_SECONDS and connection.settings_dict["CONN_MAX_AGE"] != 0
+    if not connection.in_atomic_block and (aged or connection.errors_occurred):
         connection.close_if_unusable_or_obsolete()
 
 

@@ -362,6 +362,8 @@ def test_a_cancel_that_commits_while_a_claim_waits_holds_it_back(stores: OrmStor
     written = work.wait(30)
     assert (written.claims, written.cancel_requested_at is None) == ((), False)
     assert (found(stores, 1), found(stores, 2).outcome) == (None, RETURNED)
+    row = stores.runs.get("run-1", tenant="acme")
+    assert (row.cancel_requested_by, row.fence) == ("ann", lease.fence)
 
 
 @pytest.mark.parametrize("alias", ["postgres"], indirect=True)

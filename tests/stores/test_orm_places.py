@@ -14,7 +14,13 @@ from django.test import override_settings
 from adk_django import models
 from adk_django.core.checkpoint import Checkpoint, CheckpointBoundary
 from adk_django.core.record import RunRecord, Writes
-from adk_django.exceptions import CheckpointDamagedError, CheckpointFormatError, ConfigurationError
+from adk_django.exceptions import (
+    CheckpointDamagedError,
+    CheckpointFormatError,
+    ConfigurationError,
+    StoreUnavailableError,
+)
+from adk_django.stores import sql
 from adk_django.stores.orm import OrmCheckpointStore, OrmIdempotencyStore, OrmLeaseStore, OrmRunStore
 from tests.servers import PROJECT_DIR, child_env
 from tests.stores.in_database import stores_on
@@ -207,7 +213,7 @@ stores.runs.create(RunRecord(**ids, agent="a", input="", salt="00"))
 lease = stores.leases.acquire(name, tenant="acme", holder=name, ttl_seconds=60)
 sys.stdin.readline()  # until all are there
 won = 0
-for turn in range(1, 31):
+for turn in range(1, 11):
     frontier = Checkpoint(**ids, agent="a", boundary=CheckpointBoundary.AFTER_MODEL_CALL, turn=turn)
     stores.commit(Writes(frontier=frontier, begins=True), lease=lease)
     lease = stores.leases.renew(lease, ttl_seconds=60)
@@ -221,11 +227,21 @@ print(won)
 """
 
 
-@pytest.mark.parametrize("journal", ["delete", "wal"])
+@pytest.fixture(params=["delete", "wal"])
+def journal(alias: str, request: pytest.FixtureRequest) -> Iterator[None]:
+    def set_mode(mode: str) -> None:
+        with connections[alias].cursor() as cursor:
+            cursor.execute(f"PRAGMA journal_mode={mode}")
+            assert cursor.fetchone() == (mode,)
+
+    set_mode(request.param)
+    yield
+    set_mode("delete")
+
+
 @pytest.mark.parametrize("alias", ["default"], indirect=True)
-def test_processes_that_share_a_file_never_find_it_locked(alias: str, journal: str) -> None:
-    with connections[alias].cursor() as cursor:
-        cursor.execute(f"PRAGMA journal_mode={journal}")
+@pytest.mark.usefixtures("journal")
+def test_processes_that_share_a_file_never_find_it_locked(alias: str) -> None:
     env = child_env(alias)
     workers = [
         subprocess.Popen(
@@ -245,4 +261,34 @@ def test_processes_that_share_a_file_never_find_it_locked(alias: str, journal: s
     results = [worker.communicate(timeout=120) for worker in workers]
     assert [worker.returncode for worker in workers] == [0] * 8, "".join(errors for _, errors in results)
     assert sum(int(won) for won, _ in results) == models.RunLease.objects.get(run_id="shared").fence
-    assert {row.turn for row in models.Checkpoint.objects.all()} == {30}
+    assert {row.turn for row in models.Checkpoint.objects.all()} == {10}
+
+
+# Its connection
+
+
+@pytest.mark.parametrize("alias", ["postgres"], indirect=True)
+@pytest.mark.parametrize(("age", "kept"), [(0, True), (1, False), (None, True)])
+def test_a_connection_past_its_age_goes_when_nothing_was_asked_of_it_for_a_while(
+    alias: str, age: int | None, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, runs = connections[alias], stores_on(alias).runs
+    runs.now()
+    monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", age)
+    monkeypatch.setattr(connection, "close_at", None if age is None else 0.0)
+    before = connection.connection
+    runs.now()
+    assert connection.connection is before, "it was in use a moment ago"
+    monkeypatch.setattr(sql, "IDLE_SECONDS", 0)
+    runs.now()
+    assert (connection.connection is before) is kept
+
+
+@pytest.mark.parametrize("alias", ["postgres"], indirect=True)
+def test_a_connection_that_broke_is_replaced(alias: str) -> None:
+    runs = stores_on(alias).runs
+    runs.now()
+    connections[alias].connection.close()
+    with pytest.raises(StoreUnavailableError):
+        runs.now()
+    assert runs.now().tzinfo is UTC
