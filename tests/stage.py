@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from django.apps import apps
+
 from adk_django import models
 from adk_django.agents import Agent
 from adk_django.checkpointer import Checkpointer
@@ -237,6 +239,13 @@ class Stage:
     def request(self, call: str) -> Approval:
         """Return the request for a call."""
         return next(item for item in self.stores.runs.approvals(self.run_id, tenant=TENANT) if str(item.slot) == call)
+
+    def everything(self) -> str:
+        """Return all that is stored anywhere, as text."""
+        if self.world.using is None:
+            return repr(vars(self.world._space))
+        tables = apps.get_app_config("adk_django").get_models()
+        return repr([list(table._base_manager.using(self.world.using).values()) for table in tables])
 
     @property
     def brought(self) -> list[str]:
