@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from adk_django import signals
-from adk_django.core.effects import ClaimState
+from adk_django.core.effects import ClaimState, Outcome, OutcomeKind
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import IndeterminateToolCallError, LeaseLostError, SettlementError
 from adk_django.tools import ToolContext, done, not_done
 from tests.stage import Stage, calls, effect
 from tests.worlds import TENANT
+
+SEAT = Outcome.of(OutcomeKind.RETURNED, "seat 12A")
 
 
 def late(place: str, log: list[str], meanwhile: Callable[[Stage], Any], **options: Any) -> Stage:
@@ -87,6 +89,20 @@ def test_a_late_outcome_of_a_call_made_again_is_told_and_changes_nothing(
     assert (claim.state, claim.attempt, claim.evidence) == (ClaimState.DONE, 2, None)
     assert claim.outcome is not None and claim.outcome.value == "seat 2"
     assert (contradicted, stage.record.status) == (["1.1"], RunStatus.COMPLETED)
+
+
+def test_a_late_outcome_that_comes_between_reading_and_claiming_again_holds_the_claim_back(
+    place: str, log: list[str], contradicted: list[str]
+) -> None:
+    stage = Stage(place, [calls("book"), "done"], effect(log, "book"))
+    stage.die("tool book", "after")
+    first = stage.claim("1.1")
+    stage.settle("1.1", happened=False)
+    with pytest.raises(IndeterminateToolCallError):
+        stage.disturbed("commit", lambda: stage.stores.idempotency.evidence(first, SEAT))
+    claim = stage.claim("1.1")
+    assert (log, contradicted, stage.record.status) == (["book book"], ["1.1"], RunStatus.UNDECIDED)
+    assert (claim.token, claim.contested, claim.evidence) == (first.token, True, SEAT)
 
 
 def test_a_late_outcome_of_a_call_settled_completed_is_kept_and_changes_nothing(

@@ -131,7 +131,8 @@ class Claim:
 
     ``digest`` is that of the exact arguments. ``token`` is the claimer's own; None where the outcome was written
     without a claim. ``replaces`` is the token of the earlier claim of this slot that this one takes over (settled
-    never-ran, or repeatable). ``deadline_at`` is ``begun_at`` plus ``limit_seconds`` by the store's clock.
+    never-ran, or repeatable), and ``replaces_state`` the state in which that was read. ``deadline_at`` is ``begun_at``
+    plus ``limit_seconds`` by the store's clock.
     ``evidence`` is an outcome that came too late; ``contested`` says that it contradicts what the call was settled
     as.
     """
@@ -146,6 +147,7 @@ class Claim:
     digest: str = ""
     token: str | None = None
     replaces: str | None = None
+    replaces_state: ClaimState | None = None
     request_id: str | None = None
     fence: int = 0
     attempt: int = 1
@@ -167,6 +169,18 @@ class Claim:
     def settles_by_evidence(self) -> bool:
         """Whether what arrived late answers the question."""
         return self.state is ClaimState.IN_FLIGHT and self.evidence is not None and not self.contested
+
+    @property
+    def may_replace(self) -> bool:
+        """Whether this claim may take over one that stands as it was read: what is repeatable in flight, an effectful
+        call only where it never ran."""
+        repeatable = self.replaces_state is ClaimState.IN_FLIGHT and self.effect is not EffectClass.EFFECTFUL
+        return self.replaces is not None and (repeatable or self.replaces_state is ClaimState.NEVER_RAN)
+
+    def takes_over(self, found: "Claim") -> bool:
+        """Return whether this claim may stand in place of ``found``: it is as it was read, and nothing came since."""
+        as_read = (found.token, found.state) == (self.replaces, self.replaces_state) and not found.contested
+        return self.may_replace and as_read and not found.settles_by_evidence
 
 
 def idempotency_key(

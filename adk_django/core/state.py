@@ -216,6 +216,7 @@ class RunState:
             digest=call.digest,
             token=derive(salt, "claim", str(call.slot), str(self.setting.fence), str(attempt)),
             replaces=None if prior is None else prior.token,
+            replaces_state=None if prior is None else prior.state,
             request_id=self.approvals[call.slot].request_id if call.held else None,
             fence=self.setting.fence,
             attempt=attempt,

@@ -116,9 +116,11 @@ class IdempotencyStore(SyncVerbs, ABC):
         """Write ``claim`` in flight and return what now stands: the caller's own if its token is the same.
 
         ``begun_at`` and ``deadline_at`` are filled in. Where the slot has a claim already, it is taken over only if
-        its token is ``claim.replaces`` and it is in flight or settled never-ran; the same token again is a quiet
-        success. Where another slot holds the key, that claim is returned. Nothing else ever frees a claim: neither
-        age nor expiry. Taking over clears what was settled, the evidence and the error.
+        its token is ``claim.replaces``, its state still ``claim.replaces_state`` (settled never-ran, or, where
+        ``claim`` is not effectful, in flight), and no evidence came since that was read: none that contests a
+        settlement, none of a call in flight. The same token again is a quiet success. Where another slot holds the
+        key, that claim is returned. Nothing else ever frees a claim: neither age nor expiry. Taking over clears what
+        was settled, the evidence and the error.
         """
 
     @abstractmethod

@@ -25,9 +25,9 @@ class MemoryIdempotencyStore(InSpace, IdempotencyStore):
             run, now = self.space.check(claim.tenant, claim.run_id, fence), self.space.now()
             old = run.claims.get(claim.slot)
             if old is not None:
-                free = old.claim.state in (ClaimState.IN_FLIGHT, ClaimState.NEVER_RAN)
-                if not free or old.claim.token in (None, claim.token) or old.claim.token != claim.replaces:
-                    return old.read()
+                found = old.read()
+                if found.token == claim.token or not claim.takes_over(found):
+                    return found
             if (other := _holds_key(run, claim)) is not None:
                 return other.read()
             fresh = replace(
@@ -142,6 +142,7 @@ def _bare(claim: Claim) -> Claim:
     return replace(
         claim,
         replaces=None,
+        replaces_state=None,
         outcome=None,
         error="",
         begun_at=None,

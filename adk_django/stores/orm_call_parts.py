@@ -79,12 +79,13 @@ def claim_parts(dialect: Dialect, claim: Claim, name: str, *, gated: bool) -> It
             when.append(Sql(f"EXISTS ({granted.text})", granted.params))
     row = _claim_row(dialect, claim)
     conflict = Sql("ON CONFLICT DO NOTHING")  # neither where the slot has a claim nor where another holds the key
-    if claim.replaces is not None:
+    if claim.may_replace and claim.replaces_state is not None:
         when.append(_key_free(dialect, claim))
+        late = " AND target.late_outcome IS NULL" if claim.replaces_state is ClaimState.IN_FLIGHT else ""
         conflict = Sql(
             f"ON CONFLICT (tenant, run_id, turn, position) DO UPDATE SET {excluded(row)} "
-            f"WHERE target.token = %s AND target.state IN ('{_IN_FLIGHT}', '{_NEVER_RAN}')",
-            (claim.replaces,),
+            f"WHERE target.token = %s AND target.state = %s AND NOT target.contested{late}",
+            (claim.replaces, claim.replaces_state.value),
         )
     yield Part(name, dialect.insert(models.IdempotencyKey, row, *when, conflict=conflict), counted=True)
 

@@ -16,7 +16,6 @@ from adk_django.stores.orm_call_parts import of_slot, past_deadline, settled, to
 from adk_django.stores.orm_rows import claim_of, same
 from adk_django.stores.sql import AT, Clock, Dialect, Part, Sql, mapped, run_joined
 
-_REPLACEABLE = (ClaimState.IN_FLIGHT, ClaimState.NEVER_RAN)
 _OPEN_TO_EVIDENCE = (
     "target.late_outcome IS NULL AND (target.state IN ('in_flight', 'never_ran') OR target.settled_at IS NOT NULL)"
 )
@@ -34,14 +33,10 @@ class OrmIdempotencyStore(OnAlias, IdempotencyStore):
                 (found,) = self._rows(claim.run_id, claim.tenant, turn=claim.slot.turn, position=claim.slot.position)
                 return found
             rows = self._rows(claim.run_id, claim.tenant)
-        for found in rows:
-            if found.slot == claim.slot and not (found.token == claim.replaces and found.state in _REPLACEABLE):
-                return found
-        return next(
-            found
-            for found in rows
-            if found.slot != claim.slot and found.key == claim.key and found.state in HELD_STATES
-        )
+        mine = [found for found in rows if found.slot == claim.slot]
+        others = [found for found in rows if found.slot != claim.slot and found.key == claim.key]
+        holds = [found for found in others if found.state in HELD_STATES]
+        return (holds if holds and all(map(claim.takes_over, mine)) else mine)[0]
 
     def look_up(self, run_id: str, *, tenant: str, keys: Sequence[str] | None = None) -> tuple[Claim, ...]:
         with mapped(self.alias):

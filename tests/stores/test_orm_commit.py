@@ -382,7 +382,8 @@ def test_a_take_over_that_commits_while_a_commit_waits_refuses_it(stores: OrmSto
 @pytest.mark.parametrize("alias", ["postgres"], indirect=True)
 def test_a_settlement_that_commits_while_its_call_is_claimed_again_stands(stores: OrmStores, lease: RunLease) -> None:
     stores.commit(Writes(claims=(claim(1),)), lease=lease)
-    again = claim(1, token="token-1b", replaces="token-1", attempt=2)  # noqa: S106  # no password
+    again = {"token": "token-1b", "replaces": "token-1", "replaces_state": ClaimState.IN_FLIGHT, "attempt": 2}
+    again = claim(1, effect=EffectClass.IDEMPOTENT, **again)
     with transaction.atomic("postgres"):
         stores.idempotency.settle(
             "run-1", Slot(1, 1), tenant="acme", answer=Answer.DONE, outcome=RETURNED, by="ann", reason="seen"

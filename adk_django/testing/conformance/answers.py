@@ -5,7 +5,7 @@
 import asyncio
 from typing import Any
 
-from adk_django.core.effects import Claim, ClaimState, Outcome, OutcomeKind, Slot
+from adk_django.core.effects import Claim, ClaimState, EffectClass, Outcome, OutcomeKind, Slot
 from adk_django.core.record import Answer
 from adk_django.exceptions import LeaseLostError, RunConflictError, SettlementError
 from adk_django.testing.conformance.base import LIMIT_SECONDS, LONG_SECONDS, TWO, race, raises, returned
@@ -69,9 +69,8 @@ class IdempotencyStoreConformance(OutcomeConformance):
         assert (found.settled_at, found.settled_by) == (settled.settled_at, "ann")
 
     def test_evidence_of_an_earlier_attempt_changes_nothing(self) -> None:
-        first = self.begin(self.lease())
-        second = self.take_over()
-        claim = self.begin(second, token="token-2", replaces="token-1", attempt=2)
+        first = self.begin(self.lease(), effect=EffectClass.IDEMPOTENT)
+        claim = self.reclaim(self.take_over(), ClaimState.IN_FLIGHT, effect=EffectClass.IDEMPOTENT)
         assert self.evidence(first, returned("A")) is None
         assert self.stands() == claim
 

@@ -24,6 +24,8 @@ from adk_django.testing.conformance.base import (
     returned,
 )
 
+IN_FLIGHT, NEVER_RAN = ClaimState.IN_FLIGHT, ClaimState.NEVER_RAN
+
 
 class ClaimConformance(FencedConformance):
     """What is promised of claims."""
@@ -46,6 +48,11 @@ class ClaimConformance(FencedConformance):
         """Settle a call."""
         given = {"tenant": self.tenant, "answer": answer, "outcome": outcome, "by": by, "reason": "looked it up"}
         return self.stores.idempotency.settle(self.run_id, slot, **given)  # type: ignore[arg-type]  # each of its type
+
+    def reclaim(self, lease: RunLease, state: ClaimState | None, **changes: Any) -> Claim:
+        """Claim a call once more, in place of a claim that was read in ``state``."""
+        again = {"token": "token-2", "replaces": "token-1", "replaces_state": state, "attempt": 2}
+        return self.begin(lease, **{**again, **changes})
 
     def never_ran(self, lease: RunLease, **changes: Any) -> Claim:
         """Make a claim and settle it as never ran."""
@@ -102,18 +109,48 @@ class ClaimConformance(FencedConformance):
     def test_a_slot_that_is_claimed_is_not_claimed_by_another_token(self) -> None:
         lease = self.lease()
         first = self.begin(lease)
-        for changes in ({"token": "token-2"}, {"token": "token-2", "replaces": "guessed"}):
-            assert self.begin(lease, **changes).token == "token-1"
+        for effect in (EffectClass.IDEMPOTENT, EffectClass.EFFECTFUL):
+            for replaces in (None, "guessed"):
+                assert self.reclaim(lease, IN_FLIGHT, effect=effect, replaces=replaces).token == "token-1"
         assert self.stands() == first
 
-    def test_a_claim_in_flight_is_taken_over_by_whoever_names_its_token(self) -> None:
-        self.begin(self.lease())
+    def test_a_claim_in_flight_that_may_be_repeated_is_taken_over_by_whoever_names_its_token(self) -> None:
+        self.begin(self.lease(), effect=EffectClass.IDEMPOTENT)
         second = self.take_over()
-        claim = self.begin(second, token="token-2", replaces="token-1", attempt=2)
+        claim = self.reclaim(second, IN_FLIGHT, effect=EffectClass.IDEMPOTENT)
         assert (claim.token, claim.attempt, claim.fence) == ("token-2", 2, second.fence)
         assert claim.begun_at is not None
         assert claim.begun_at >= second.acquired_at
         assert self.stands() == claim
+
+    def test_an_effectful_claim_in_flight_is_never_taken_over(self) -> None:
+        self.begin(self.lease())
+        second = self.take_over()
+        before = self.stands()
+        assert self.reclaim(second, IN_FLIGHT) == before
+        assert self.stands() == before
+
+    def test_a_claim_is_taken_over_only_in_the_state_in_which_it_was_read(self) -> None:
+        lease = self.lease()
+        settled = self.never_ran(lease, effect=EffectClass.IDEMPOTENT)
+        for state in (IN_FLIGHT, None):
+            assert self.reclaim(lease, state, effect=EffectClass.IDEMPOTENT) == settled
+        assert self.stands() == settled
+
+    def test_a_claim_whose_settlement_was_contested_since_is_not_taken_over(self) -> None:
+        lease = self.lease()
+        settled = self.never_ran(lease)
+        contested = self.stores.idempotency.evidence(settled, returned("late"))
+        for effect, state in ((EffectClass.EFFECTFUL, NEVER_RAN), (EffectClass.IDEMPOTENT, IN_FLIGHT)):
+            assert self.reclaim(lease, state, effect=effect) == contested
+        assert self.stands() == contested
+
+    def test_a_claim_in_flight_whose_late_outcome_came_since_is_not_taken_over(self) -> None:
+        first = self.begin(self.lease(), effect=EffectClass.IDEMPOTENT)
+        second = self.take_over()
+        late = self.stores.idempotency.evidence(first, returned("late"))
+        assert self.reclaim(second, IN_FLIGHT, effect=EffectClass.IDEMPOTENT) == late
+        assert self.stands() == late
 
     def test_a_claim_settled_never_ran_is_taken_over_and_nothing_of_the_old_one_is_left(self) -> None:
         lease = self.lease()
@@ -123,7 +160,7 @@ class ClaimConformance(FencedConformance):
         self.settle(Answer.NOT_DONE)
         self.stores.idempotency.evidence(first, returned("late"))
         self.settle(Answer.NOT_DONE, by="bob")
-        claim = self.begin(lease, token="token-2", replaces="token-1", attempt=2)
+        claim = self.reclaim(lease, NEVER_RAN)
         assert (claim.token, claim.state, claim.contested) == ("token-2", ClaimState.IN_FLIGHT, False)
         assert (claim.outcome, claim.evidence, claim.evidence_at, claim.error) == (None, None, None, "")
         assert (claim.settled_at, claim.settled_by, claim.reason) == (None, "", "")
@@ -133,14 +170,15 @@ class ClaimConformance(FencedConformance):
         lease = self.lease()
         settled = self.never_ran(lease)
         for replaces in (None, "guessed"):
-            assert self.begin(lease, token="token-2", replaces=replaces).state is ClaimState.NEVER_RAN
+            assert self.reclaim(lease, NEVER_RAN, replaces=replaces).state is NEVER_RAN
         assert self.stands() == settled
 
     def test_a_claim_with_an_outcome_is_not_taken_over(self) -> None:
         lease = self.lease()
         for slot, outcome in ((ONE, returned()), (TWO, Outcome.of(OutcomeKind.FAILED, "no"))):
             done = self.record(lease, self.begin(lease, slot), outcome)
-            assert self.begin(lease, slot, "token-2", replaces="token-1") == done
+            for state in (IN_FLIGHT, NEVER_RAN, done.state):
+                assert self.reclaim(lease, state, slot=slot, effect=EffectClass.IDEMPOTENT) == done
             assert self.stands(slot) == done
 
     def test_a_row_that_was_done_at_once_is_not_claimed(self) -> None:
