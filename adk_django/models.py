@@ -80,9 +80,7 @@ class Run(OfRun):
             models.CheckConstraint(condition=Q(status__in=_values(RunStatus)), name="adk_runs_status_known"),
         ]
         indexes = [
-            models.Index(
-                fields=["wake_at"], condition=Q(wake_at__isnull=False, status__in=OPEN), name="adk_runs_due"
-            ),
+            models.Index(fields=["wake_at"], condition=Q(wake_at__isnull=False, status__in=OPEN), name="adk_runs_due"),
             models.Index(fields=["-created_at", "-tenant", "-run_id"], name="adk_runs_newest"),
             models.Index(fields=["tenant", "-created_at", "-run_id"], name="adk_runs_newest_of_tenant"),
             models.Index(fields=["status", "-created_at"], condition=Q(status__in=OPEN), name="adk_runs_open"),
@@ -180,9 +178,7 @@ class IdempotencyKey(OfRun):
                 condition=Q(state__in=_values(HELD_STATES)),
                 name="adk_idempotency_keys_one_holder",
             ),
-            models.CheckConstraint(
-                condition=Q(state__in=_values(ClaimState)), name="adk_idempotency_keys_state_known"
-            ),
+            models.CheckConstraint(condition=Q(state__in=_values(ClaimState)), name="adk_idempotency_keys_state_known"),
             models.CheckConstraint(
                 condition=Q(effect__in=_values(EffectClass)), name="adk_idempotency_keys_effect_known"
             ),
@@ -237,9 +233,7 @@ class Approval(OfRun):
         db_table = "adk_approvals"
         constraints = [
             models.UniqueConstraint(fields=["tenant", "request_id"], name="adk_approvals_one_per_request"),
-            models.UniqueConstraint(
-                fields=["tenant", "run_id", "turn", "position"], name="adk_approvals_one_per_slot"
-            ),
+            models.UniqueConstraint(fields=["tenant", "run_id", "turn", "position"], name="adk_approvals_one_per_slot"),
             models.CheckConstraint(condition=Q(state__in=_values(ApprovalState)), name="adk_approvals_state_known"),
         ]
         indexes = [
