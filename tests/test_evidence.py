@@ -160,6 +160,19 @@ def test_a_probe_is_believed_about_what_was_done_and_before_the_deadline_about_n
     assert (log, stage.claim("1.1").attempt) == (["book book"], 2)
 
 
+def test_a_probe_is_not_believed_against_an_outcome_that_came_while_it_was_asked(place: str, log: list[str]) -> None:
+    stages: list[Stage] = []
+
+    def probe(context: ToolContext, what: str) -> Any:
+        stages[0].stores.idempotency.evidence(stages[0].claim("1.1"), SEAT)
+        return not_done
+
+    stages.append(Stage(place, [calls("book"), "done"], effect(log, "book", probe=probe)))
+    stages[0].die("tool book", "after")
+    assert stages[0].resume().status is RunStatus.COMPLETED
+    assert (log, stages[0].results, stages[0].claim("1.1").settled_by) == (["book book"], ["seat 12A"], "evidence")
+
+
 @pytest.mark.parametrize("broken", [lambda *given, **kwargs: 1 / 0, lambda *given, **kwargs: "perhaps"])
 def test_a_probe_that_fails_or_babbles_says_nothing(log: list[str], broken: Callable[..., Any]) -> None:
     stage = Stage("memory", [calls("book"), "done"], effect(log, "book", probe=broken))

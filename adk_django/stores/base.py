@@ -167,7 +167,8 @@ class IdempotencyStore(SyncVerbs, ABC):
 
         ``Answer.DONE`` needs an outcome. The same answer again, with the same outcome, is a quiet success. Raise
         SettlementError if there is no such call, if it was answered otherwise or has its outcome, or, for
-        ``Answer.NOT_DONE``, before its deadline, naming the instant. A contested claim takes one more answer.
+        ``Answer.NOT_DONE``, before its deadline, naming the instant, and where its late outcome is on record, which
+        will settle the call. A contested claim takes one more answer, either.
         """
 
     @abstractmethod

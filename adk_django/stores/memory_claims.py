@@ -124,6 +124,8 @@ class MemoryIdempotencyStore(InSpace, IdempotencyStore):
             if outcome is not None and text is not None:
                 row = row.completed(outcome, text, **told)
             else:
+                if row.read().settles_by_evidence:
+                    raise SettlementError(f"call {slot} has its late outcome on record: it will settle the call")
                 if claim.deadline_at is not None and now < claim.deadline_at:
                     instant = claim.deadline_at.isoformat()
                     raise SettlementError(f"call {slot} may still be made: not done is accepted from {instant}")

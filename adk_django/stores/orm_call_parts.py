@@ -39,9 +39,12 @@ def settled(answer: Answer, outcome: Outcome | None, by: str, reason: str) -> di
     }
 
 
-def past_deadline(answer: Answer) -> str:
-    """Return the condition that an answer may be given by now: that nothing happened only past the deadline."""
-    return f"target.deadline_at <= {AT.text}" if answer is Answer.NOT_DONE else "1 = 1"
+def acceptable(answer: Answer) -> str:
+    """Return the condition that an answer may be given by now: that nothing happened only past the deadline, and where
+    no late outcome says otherwise."""
+    if answer is not Answer.NOT_DONE:
+        return "1 = 1"
+    return f"target.deadline_at <= {AT.text} AND (target.late_outcome IS NULL OR target.contested)"
 
 
 def told(dialect: Dialect, kind: str, *, after: str, **columns: object) -> Part:
@@ -92,7 +95,7 @@ def claim_parts(dialect: Dialect, claim: Claim, name: str, *, gated: bool) -> It
 
 def settlement_parts(dialect: Dialect, item: Settlement, name: str) -> Iterator[Part]:
     changes = settled(item.answer, item.outcome, item.by, item.reason)
-    where = (*in_flight(dialect, item.claim), past_deadline(item.answer))
+    where = (*in_flight(dialect, item.claim), acceptable(item.answer))
     yield Part(name, dialect.update(models.IdempotencyKey, changes, *where), counted=True)
     turn, position = item.claim.slot
     told_by = {"by": item.by, "reason": item.reason, "detail": item.answer.value}

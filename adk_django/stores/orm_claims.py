@@ -12,7 +12,7 @@ from adk_django.exceptions import CallNotFoundError, RunConflictError, Settlemen
 from adk_django.stores.base import IdempotencyStore, tell_contradiction, was_settled_before
 from adk_django.stores.orm_apply import Applied, Scope, apply
 from adk_django.stores.orm_base import OnAlias, lost
-from adk_django.stores.orm_call_parts import of_slot, past_deadline, settled, told, woken
+from adk_django.stores.orm_call_parts import acceptable, of_slot, settled, told, woken
 from adk_django.stores.orm_rows import claim_of, same
 from adk_django.stores.sql import AT, Clock, Dialect, Part, Sql, mapped, run_joined
 
@@ -95,6 +95,8 @@ class OrmIdempotencyStore(OnAlias, IdempotencyStore):
         (found,) = rows
         if won or (found.settled_at and found.state is not ClaimState.IN_FLIGHT and same(found.outcome, outcome)):
             return found
+        if found.settles_by_evidence:
+            raise SettlementError(f"call {slot} has its late outcome on record: it will settle the call")
         if found.state is ClaimState.IN_FLIGHT and found.deadline_at is not None:
             instant = found.deadline_at.isoformat()
             raise SettlementError(f"call {slot} may still be made: not done is accepted from {instant}")
@@ -160,7 +162,7 @@ class OrmIdempotencyStore(OnAlias, IdempotencyStore):
         dialect, (turn, position) = Dialect(connections[self.alias]), slot
         where = (
             dialect.is_(models.IdempotencyKey, turn=turn, position=position, state=ClaimState.IN_FLIGHT.value),
-            past_deadline(answer),
+            acceptable(answer),
         )
         answered = dialect.update(models.IdempotencyKey, settled(answer, outcome, by, reason), *where)
         told_by = {"by": by, "reason": reason, "detail": answer.value}

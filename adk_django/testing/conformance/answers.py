@@ -227,6 +227,14 @@ class IdempotencyStoreConformance(OutcomeConformance):
         self.age(LIMIT_SECONDS)
         assert self.settle(Answer.NOT_DONE).state is ClaimState.NEVER_RAN
 
+    def test_not_done_is_refused_where_a_late_outcome_says_otherwise(self) -> None:
+        claim = self.begin(self.lease())
+        self.age(LONG_SECONDS)
+        self.evidence(claim, returned("A"))
+        assert "late outcome" in str(self.unsettled(Answer.NOT_DONE))
+        assert self.stands().settles_by_evidence
+        assert self.settle(Answer.DONE, returned("A")).outcome == returned("A")
+
     def test_a_contested_call_takes_one_more_answer(self) -> None:
         lease = self.lease()
         claims = [self.begin(lease), self.begin(lease, TWO, "token-2")]

@@ -186,6 +186,16 @@ class CommitConformance(StoreConformance):
         assert written.standing is not None
         assert written.standing[TWO].outcome == returned("told")
 
+    def test_a_settlement_as_not_done_against_a_late_outcome_is_told_and_settles_nothing(self) -> None:
+        lease = self.lease()
+        (claim,) = self.claimed(lease)
+        self.age(LONG_SECONDS)
+        self.stores.idempotency.evidence(claim, returned("late"))
+        written = self.commit(lease, settlements=(Settlement(claim, Answer.NOT_DONE, None, "probe", "asked"),))
+        assert written.standing is not None
+        assert written.standing[ONE] == self.found()
+        assert written.standing[ONE].settles_by_evidence
+
     def test_errors_are_noted_and_claims_given_back(self) -> None:
         lease = self.lease()
         one, two = self.claimed(lease, self.claim(), self.claim(TWO, "token-2"))
