@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
+from typing import Any
 
 from django.utils.module_loading import autodiscover_modules
 
@@ -33,6 +34,18 @@ class Agent:
     by_name: dict[str, Tool] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        name: Any = self.name
+        if not isinstance(name, str) or not name:
+            raise ConfigurationError(f"an agent is named {name!r}: expected a text that is not empty")
+        if not isinstance(self.tools, Sequence):
+            raise ConfigurationError(f"agent {self.name}: tools is {self.tools!r}: expected a list of tools")
+        for tool in self.tools:
+            if not isinstance(tool, Tool):
+                raise ConfigurationError(f"agent {self.name} has the tool {tool!r}: decorate it with @tool")
+        if self.provider is not None and not isinstance(self.provider, ModelProvider):
+            raise ConfigurationError(
+                f"agent {self.name} has the provider {self.provider!r}: expected an instance of a ModelProvider"
+            )
         by_name = {tool.name: tool for tool in self.tools}
         if len(by_name) < len(self.tools):
             raise ConfigurationError(
@@ -78,7 +91,10 @@ def get_agent(name: str) -> Agent:
         return _registry[name]
     except KeyError:
         known = ", ".join(sorted(_registry)) or "none"
-        raise ConfigurationError(f"no agent is registered as {name!r}; registered: {known}") from None
+        raise ConfigurationError(
+            f"no agent is registered as {name!r}; registered: {known}. Agents are found in the agents.py of each app "
+            f"in INSTALLED_APPS, 'adk_django' among them"
+        ) from None
 
 
 def is_registered(name: str) -> bool:

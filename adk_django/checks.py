@@ -52,7 +52,7 @@ def check_agents(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
     for agent in agents.registered():
         for tool in agent.tools:
             owners.setdefault(tool, agent.name)
-    joins = _joins() if any(tool.effect is EffectClass.TRANSACTIONAL for tool in owners) else frozenset()
+    joins = _joins() if any(tool.effect is EffectClass.TRANSACTIONAL for tool in owners) else None
     for tool, name in owners.items():
         found += _tool(f"Tool {tool.name} of agent {name}", tool, joins)
     return found
@@ -194,18 +194,18 @@ def _database(settings: conf.Settings) -> Iterator[CheckMessage]:
 # Tools
 
 
-def _joins() -> frozenset[str]:
+def _joins() -> frozenset[str] | None:
     from adk_django.stores import complete
 
     try:
         return complete().joins
     except ConfigurationError:
-        return frozenset()  # `check_settings` says why
+        return None  # `check_settings` says why
 
 
-def _tool(what: str, tool: Tool, joins: frozenset[str]) -> Iterator[CheckMessage]:
+def _tool(what: str, tool: Tool, joins: frozenset[str] | None) -> Iterator[CheckMessage]:
     match tool.effect:
-        case EffectClass.TRANSACTIONAL if tool.using not in joins:
+        case EffectClass.TRANSACTIONAL if joins is not None and tool.using not in joins:
             places = ", ".join(map(repr, sorted(joins))) or "no database"
             yield Error(
                 f"{what} is transactional on {tool.using!r}, but runs are in {places}: its rows and its outcome cannot "

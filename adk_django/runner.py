@@ -7,7 +7,7 @@ import socket
 import uuid
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import cast
+from typing import Any, cast
 
 from adk_django.agents import Agent
 from adk_django.asynchronous import in_pool, in_testcase, off_loop, sync_only
@@ -136,7 +136,15 @@ class AgentRunner:
         return self.stores.runs.create(self.record_of(agent, input, tenant=tenant, run_id=run_id, user=user))
 
     def record_of(self, agent: Agent, input: str, *, tenant: str, run_id: str | None, user: str | None) -> RunRecord:
-        """Return the row of a new run: its text masked, its digest of the real one."""
+        """Return the row of a new run: its text masked, its digest of the real one. Raise ValueError for bad input."""
+        texts: dict[str, Any] = {"tenant": tenant, "run_id": run_id, "user": user, "input": input}
+        for what, given in texts.items():
+            if given is None and what in ("run_id", "user"):
+                continue
+            if not isinstance(given, str) or (not given and what != "input"):
+                raise ValueError(f"{what} is {type(given).__name__} {'' if given else 'and empty'}: expected a text")
+            if what in ("tenant", "run_id") and len(given) > ID_CHARACTERS:
+                raise ValueError(f"{what} has {len(given)} characters: expected at most {ID_CHARACTERS}")
         return RunRecord(
             tenant=tenant,
             run_id=str(uuid.uuid4()) if run_id is None else run_id,
@@ -331,5 +339,6 @@ class AgentRunner:
         )
 
 
+ID_CHARACTERS = 255
 PROVIDER_FAILED = "the model provider failed"
 STORE_FAILED = "the store did not answer"

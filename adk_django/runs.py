@@ -160,6 +160,8 @@ def list_runs(
 
     A page ends after ``limit`` rows; the next begins ``before`` its last. Raise ValueError for an unknown status.
     """
+    if status is not None and status not in set(RunStatus):
+        raise ValueError(f"status {status!r}: expected one of {', '.join(RunStatus)}")
     wanted = None if status is None else RunStatus(status)
     runs = AgentRunner(using=using).stores.runs
     return runs.find(tenant=tenant, status=wanted, agent=agent, stuck=stuck, limit=limit, before=before)

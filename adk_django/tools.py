@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, get_type_hints, overload
@@ -191,12 +191,27 @@ def tool(
     except ValueError:
         expected = ", ".join(item.value for item in EffectClass)
         raise ConfigurationError(f"@tool(effect={effect!r}): expected one of {expected}") from None
-    options["key_arguments"] = tuple(options.get("key_arguments", ()))
-    options["never_happened"] = tuple(options.get("never_happened", ()))
+    if unknown_options := sorted(options.keys() - _OPTIONS):
+        raise ConfigurationError(f"@tool has no option {unknown_options}: expected some of {sorted(_OPTIONS)}")
+    for name in ("key_arguments", "never_happened"):
+        given = options.get(name, ())
+        if not isinstance(given, tuple | list):
+            raise ConfigurationError(f"@tool({name}={given!r}): expected a tuple, such as {name}=({given!r},)")
+        options[name] = tuple(given)
     return lambda body: _checked(Tool(body, effect_class, **options))
 
 
+_OPTIONS: Final = {field.name for field in fields(Tool)} - {"body", "effect"}
+
+
 def _checked(made: Tool) -> Tool:
+    listed: tuple[Any, ...] = made.never_happened
+    for raised in listed:
+        if not (isinstance(raised, type) and issubclass(raised, Exception)):
+            raise ConfigurationError(f"tool {made.name}: never_happened has {raised!r}: expected classes of exceptions")
+    rule: Any = made.requires_approval
+    if not (isinstance(rule, bool) or callable(rule)):
+        raise ConfigurationError(f"tool {made.name}: requires_approval is {rule!r}: expected True, False or a rule")
     if made.effect is EffectClass.TRANSACTIONAL and (made.using is None or made.is_async):
         raise ConfigurationError(f"tool {made.name} is transactional: expected a sync function and using='an alias'")
     if made.effect is not EffectClass.TRANSACTIONAL and made.using is not None:
@@ -215,4 +230,23 @@ def _checked(made: Tool) -> Tool:
         raise ConfigurationError(
             f"tool {made.name}: key_arguments {missing} are none of its parameters {sorted(map(str, names))}"
         )
+    wanted = {str(name): None for name in names}
+    _refuse_signature(made, "probe", made.probe, (None,), wanted)
+    if callable(made.requires_approval):
+        _refuse_signature(made, "requires_approval", made.requires_approval, (), wanted)
     return made
+
+
+def _refuse_signature(made: Tool, what: str, rule: Any, first: tuple[None, ...], named: dict[str, None]) -> None:
+    """Raise ConfigurationError where ``rule`` could not be called as it will be: it is needed when it is too late."""
+    if rule is None:
+        return
+    expected = ", ".join([*("context" for _ in first), *named])
+    if not callable(rule):
+        raise ConfigurationError(f"tool {made.name}: {what} is {rule!r}: expected a function of ({expected})")
+    try:
+        inspect.signature(rule).bind(*first, **named)
+    except TypeError as error:
+        raise ConfigurationError(f"tool {made.name}: {what} cannot be called with ({expected}): {error}") from error
+    except ValueError:  # a callable that tells no signature
+        return

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from django.db import connections
 from django.utils.module_loading import import_string
 
 from adk_django.conf import get_settings
@@ -38,6 +39,8 @@ def complete(
     database, or one memory, commit together; others one after another, a save of each within ``save_timeout_seconds``
     (that of ``ADK`` where it is None).
     """
+    if using is not None and using not in connections:
+        raise ConfigurationError(f"there is no database {using!r}: DATABASES has {', '.join(sorted(connections))}")
     brought = [store for store in (checkpoints, leases, idempotency, history) if store is not None]
     alias = using or next((found for store in brought if (found := getattr(store, "using", None))), None)
     space = _space_of(brought)

@@ -292,7 +292,7 @@ def refuse_transaction(alias: str) -> None:
         except RuntimeError:
             raise ConfigurationError(
                 f"a run cannot be driven inside transaction.atomic on {alias!r}, whose roll-back would undo the record "
-                "of effects that stay: leave the block, or use runs.start or runs.resume(enqueue=True), which join it"
+                "of effects that stay: leave the block; runs.start joins it, and a worker drives the run later"
             ) from None
     if not connection.get_autocommit():
         raise ConfigurationError(
