@@ -3,6 +3,7 @@
 What is recorded and what carrying on would involve. Looking changes nothing and asks nobody.
 """
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -12,6 +13,7 @@ from adk_django.agents import get_agent, is_registered
 from adk_django.asynchronous import sync_only, twin_of
 from adk_django.checkpointer import Checkpointer
 from adk_django.conf import get_settings
+from adk_django.core import codec
 from adk_django.core.checkpoint import Checkpoint
 from adk_django.core.decide import AskModel, Commit, Decision, Dispatch, Transact, decide
 from adk_django.core.lease import RunLease
@@ -95,9 +97,16 @@ class Inspection:
         return tuple(item for item in self.approvals if item.state is ApprovalState.REQUESTED)
 
     @property
+    def ready(self) -> bool:
+        """Whether a slice would take a step, and not only later: whatever the row says was said before that."""
+        due = self.record.wake_at is None or self.record.wake_at <= self.now
+        return self.first is not None and moves(self.first) and due
+
+    @property
     def standing(self) -> str:
-        """Where the run stands: its stored status, or what an active run's lease says of it."""
-        if self.record.status is not RunStatus.ACTIVE:
+        """Where the run stands: its stored status; or, of one that moves or could, what its lease says of it."""
+        stands_still = self.record.status is not RunStatus.ACTIVE and not self.ready
+        if stands_still or self.record.status is RunStatus.QUARANTINED:
             return self.record.status.value
         if self.lease is None:
             return "queued"
@@ -112,31 +121,33 @@ class Inspection:
             return str(self.refusals[0])
         if self.plan.reasons:
             return self.plan.reasons[0]
-        due = self.record.wake_at is None or self.record.wake_at <= self.now
-        answered = self.first is not None and moves(self.first) and due  # the stored reason was given before that
-        if self.record.reason and not answered:
+        if self.record.reason and not self.ready:
             return self.record.reason
         return "its worker died" if self.standing == "interrupted" else "no worker has taken it up"
 
     @property
     def next_step(self) -> str:
         """The command that moves the run; empty where it has ended or a worker moves it."""
-        run = f"{self.record.run_id} --tenant {self.record.tenant}"
-        status = self.record.status
+        run_id, tenant = shlex.quote(self.record.run_id), shlex.quote(self.record.tenant)
+        run, status = f"{run_id} --tenant {tenant}", self.record.status
         if status.ended or self.live:
             return ""
         if status is RunStatus.QUARANTINED:
-            return f"adk_release {run} --reason TEXT"
+            return f"adk_cancel {run} --reason TEXT"
         if self.refusals:
             return _after_refusal(self.refusals[0], run)
         if doubted := self.plan.indeterminate:
             call = doubted[0].call
             how = "--probe" if call.tool in self.probes else "--as completed|never-ran"
-            return f"adk_settle {self.record.run_id} {call.slot} --tenant {self.record.tenant} {how} --reason TEXT"
-        if status is RunStatus.WAITING and self.waiting_on:
+            return f"adk_settle {run_id} {call.slot} --tenant {tenant} {how} --reason TEXT"
+        if self.waiting_on and not self.ready:
             request = self.waiting_on[0].request_id
-            return f"adk_decide {request} --tenant {self.record.tenant} --grant|--deny --reason TEXT"
+            return f"adk_decide {request} --tenant {tenant} --grant|--deny --reason TEXT"
         return f"adk_resume {run}"
+
+    def approval_of(self, item: Resumption) -> Approval | None:
+        """Return the request that was made for a call, if any was."""
+        return next((request for request in self.approvals if request.slot == item.call.slot), None)
 
 
 def _after_refusal(error: AdkError, run: str) -> str:
@@ -240,28 +251,38 @@ def _lines(seen: Inspection) -> Iterator[str]:
         until = seen.lease.expires_at.isoformat()
         yield f"lease {state} by {seen.lease.holder}, fence {seen.lease.fence}, until {until}"
     for item in seen.plan.resumptions:
-        yield f"call {item.call.slot} {item.call.tool}: {disposition(item, seen.probes)}"
+        yield f"call {item.call.slot} {item.call.tool}: {disposition(item, seen)}"
+        if item.call.held or item.disposition is ToolDisposition.INDETERMINATE:  # what a person is to judge
+            yield f"  arguments {codec.encode(item.call.arguments)[:ARGUMENTS_CHARACTERS]}"
     if seen.usage.unknown_calls:
         yield f"{seen.usage.unknown_calls} model calls of unknown cost"
     yield f"format {frontier.format_version if frontier else '-'}  revision {record.revision or 'not pinned'}"
     if record.cancel_requested_at is not None and not record.status.ended:
         yield f"cancel requested by {record.cancel_requested_by}: {record.cancel_reason}"
     yield f"last failed save: {record.failed_save or 'none'}"
+    if record.output is not None:
+        yield f"output {record.output}"
 
 
-def disposition(item: Resumption, probes: frozenset[str]) -> str:
+def disposition(item: Resumption, seen: Inspection) -> str:
     """Return one call's disposition with its evidence, in one line."""
-    claim, said = item.claim, item.disposition.value
+    claim, request = item.claim, seen.approval_of(item)
+    facts: list[Any] = [item.disposition.value]
+    if item.call.held and (request is None or request.state is ApprovalState.REQUESTED):
+        facts.append("held for approval")
+    elif request is not None:
+        why = f": {request.reason}" if request.reason else ""
+        changed = ", with other arguments" if request.edited is not None else ""
+        facts.append(f"{request.state} by {request.decided_by or 'nobody'}{changed}{why}")
     if claim is None:
-        return f"{said}, held for approval" if item.call.held else said
-    facts: list[Any] = [said]
+        return ", ".join(facts)
     if item.twin_of is not None:
         facts.append(f"twin of call {item.twin_of}")
     if item.disposition is ToolDisposition.INDETERMINATE:
         facts.append(f"in flight since {_at(claim.begun_at)} by {claim.holder or 'unknown'}, attempt {claim.attempt}")
         facts.append(f"deadline {_at(claim.deadline_at)}")
         facts += [f"error {claim.error}"] if claim.error else []
-        facts += ["probe available"] if item.call.tool in probes and not claim.contested else []
+        facts += ["probe available"] if item.call.tool in seen.probes and not claim.contested else []
     if claim.contested:
         facts.append("its late outcome contradicts how it was settled")
     if claim.evidence is not None:
@@ -269,6 +290,9 @@ def disposition(item: Resumption, probes: frozenset[str]) -> str:
     if claim.settled_by:
         facts.append(f"settled by {claim.settled_by}: {claim.reason}")
     return ", ".join(facts)
+
+
+ARGUMENTS_CHARACTERS = 2_000
 
 
 def _at(instant: datetime | None) -> str:

@@ -253,7 +253,7 @@ class AgentRunner:
             carried.stores.commit(writes, lease=carried.lease)
             return self._ended(replace(record, status=RunStatus.CANCELLED, reason=writes.reason), carried.lease.fence)
         if record.status is not RunStatus.QUARANTINED and deaths >= cap:
-            reason = f"its worker died {deaths} times without progress: adk_release"
+            reason = f"its worker died {deaths} times without progress"
             carried.stores.commit(Writes(status=RunStatus.QUARANTINED, reason=reason), lease=carried.lease)
             raise ResumeError(f"run {record.run_id} is quarantined: {reason}")
         if record.status is RunStatus.QUARANTINED:

@@ -71,17 +71,21 @@ def of_inspection(seen: Inspection) -> dict[str, Any]:
         "format": frontier.format_version if frontier else None,
         "revision": record.revision,
         "failed_save": record.failed_save,
+        "output": record.output,
         "cancel_requested_at": _at(record.cancel_requested_at),
     }
 
 
 def _of_call(item: Resumption, seen: Inspection) -> dict[str, Any]:
-    call, claim = item.call, item.claim
+    call, claim, request = item.call, item.claim, seen.approval_of(item)
     said: dict[str, Any] = {
         "call": str(call.slot),
         "tool": call.tool,
         "disposition": item.disposition.value,
+        "arguments": codec.encode(call.arguments)[:EVIDENCE_CHARACTERS],
         "held": call.held,
+        "approval": request
+        and {"request_id": request.request_id, "state": request.state.value, "by": request.decided_by},
         "effect": call.effect and call.effect.value,
         "key": call.key,
         "twin_of": item.twin_of and str(item.twin_of),
