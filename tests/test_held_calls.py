@@ -10,6 +10,7 @@ from adk_django.core.effects import arguments_digest
 from adk_django.core.messages import ToolCall, ToolResult
 from adk_django.core.record import ApprovalState, RunStatus
 from adk_django.exceptions import ApprovalConflictError, ApprovalExpiredError, MaskedArgumentsError
+from adk_django.planning import inspection
 from tests.stage import Stage, calls, effect, usual
 
 TURN = calls("search", ("wire", {"what": "a"}), "mail", "search", ("wire", {"what": "b"}), ("wire", {"what": "c"}))
@@ -158,6 +159,24 @@ def test_the_same_answer_again_is_quiet_another_is_a_conflict_and_a_late_one_exp
     stage.age(61)
     with pytest.raises(ApprovalExpiredError):
         stage.decide("1.2")
+
+
+def test_a_request_that_nobody_decides_in_time_denies_its_call_and_the_run_goes_on(place: str, log: list[str]) -> None:
+    slow = effect(log, "wire", requires_approval=True, expires_seconds=3_600)
+    quick = effect(log, "mail", requires_approval=True, expires_seconds=60)
+    stage = Stage(place, [calls("wire", "mail"), "done"], slow, quick)
+    stage.run()
+    assert stage.record.wake_at == stage.request("1.2").expires_at
+    assert [writes.wake_at for writes, _ in stage.commits if writes.status is RunStatus.WAITING] == [None]
+    stage.age(61)
+    assert stage.request("1.2").state is ApprovalState.EXPIRED
+    assert stage.resume().status is RunStatus.WAITING
+    assert stage.record.wake_at == stage.request("1.1").expires_at
+    stage.age(3_600)
+    seen = inspection(stage.stores, stage.record, stage.runner().checkpointer, strict=False)
+    assert seen.waiting_on == ()
+    assert stage.resume().status is RunStatus.COMPLETED
+    assert (log, stage.results) == ([], ["denied: nobody decided in time"] * 2)
 
 
 def test_a_rule_that_cannot_answer_holds_the_call(log: list[str]) -> None:

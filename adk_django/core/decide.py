@@ -246,9 +246,12 @@ def _wait(run: RunState) -> Decision:
     requests = tuple(run.request_of(call) for call in undecided if not _asked(run, call))
     ids = ", ".join(f"{run.request_of(call).request_id} for call {call.slot} ({call.tool})" for call in undecided)
     reason = f"waiting on approval {ids}: adk_decide"
+    windows = [run.approvals[call.slot].expires_at for call in undecided if _asked(run, call)]
+    wake_at = min((until for until in windows if until is not None), default=None)  # then it is denied by itself
     if requests or run.saved < (run.turn, BEFORE_APPROVAL.rank):
-        return Commit(run.writes(BEFORE_APPROVAL, requests=requests, status=RunStatus.WAITING, reason=reason))
-    return _stop(run, RunStatus.WAITING, reason)
+        waits = {"status": RunStatus.WAITING, "reason": reason, "wake_at": wake_at}
+        return Commit(run.writes(BEFORE_APPROVAL, requests=requests, **waits))
+    return _stop(run, RunStatus.WAITING, reason, wake_at=wake_at)
 
 
 def _asked(run: RunState, call: PendingCall) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -61,6 +61,16 @@ class Approval:
     decided_at: datetime | None = None
     decided_by: str = ""
     reason: str = ""
+
+    def asked_at(self, at: datetime) -> "Approval":
+        """Return the request as it stands once it was put to a person, at ``at``."""
+        seconds = self.expires_seconds
+        return replace(self, requested_at=at, expires_at=None if seconds is None else at + timedelta(seconds=seconds))
+
+    def read_at(self, at: datetime) -> "Approval":
+        """Return the request as it reads at ``at``: one that is open past its window has expired."""
+        expired = self.state is ApprovalState.REQUESTED and self.expires_at is not None and self.expires_at <= at
+        return replace(self, state=ApprovalState.EXPIRED) if expired else self
 
 
 @dataclass(frozen=True)
@@ -143,9 +153,10 @@ class Writes:
     because of what describes progress (``frontier``, ``delta``, ``requests``). ``outcomes`` are claims with their
     outcome set; with a token they complete that claim, without one they are rows done at once. ``failures`` are
     claims with their error set: they stay in flight. ``delta`` is the messages that ``frontier`` has beyond what the
-    transcript holds at ``extends``. ``status`` None leaves it. With a status goes ``wake_at``, unless the row's is no
-    longer ``wake_seen``: then somebody asked for another wake-up meanwhile, and it stays. ``failed_save`` None leaves
-    the note. ``ends`` forgets the frontier as well.
+    transcript holds at ``extends``. ``status`` None leaves it. With a status goes ``wake_at``, or the end of the first
+    window of ``requests`` where that is sooner, unless the row's is no longer ``wake_seen``: then somebody asked for
+    another wake-up meanwhile, and it stays. ``failed_save`` None leaves the note. ``ends`` forgets the frontier as
+    well.
     """
 
     frontier: Checkpoint | None = None
@@ -173,6 +184,17 @@ class Writes:
         """Whether the run reaches a terminal status."""
         return self.status is not None and self.status.ended
 
+    @property
+    def window_seconds(self) -> float | None:
+        """The shortest window of its requests, None where none of them expires."""
+        return min((item.expires_seconds for item in self.requests if item.expires_seconds is not None), default=None)
+
+    def wakes_at(self, at: datetime) -> datetime | None:
+        """Return when the run is to be carried on by itself, where this is committed at ``at``; None for not."""
+        seconds = self.window_seconds
+        instants = [self.wake_at, None if seconds is None else at + timedelta(seconds=seconds)]
+        return min((instant for instant in instants if instant is not None), default=None)
+
     def without_progress(self, note: str) -> "Writes":
         """Return this commit as it goes out where its frontier or delta was refused: facts and ``note``, nobody
         asked."""
@@ -184,6 +206,7 @@ class Writes:
             requests=(),
             status=RunStatus.ACTIVE if waits else self.status,
             reason="" if waits else self.reason,
+            wake_at=None if waits else self.wake_at,
             failed_save=note,
         )
 

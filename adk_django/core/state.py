@@ -392,7 +392,8 @@ class RunState:
             claims = dict(written.standing)
         claims.update({claim.slot: claim for claim in written.claims})
         if not written.failed_save:
-            approvals.update({request.slot: request for request in writes.requests})
+            asked = (request if written.at is None else request.asked_at(written.at) for request in writes.requests)
+            approvals.update({request.slot: request for request in asked})
         record = replace(
             self.record,
             begun_at=self.record.begun_at or (written.at if writes.begins else None),
@@ -406,7 +407,7 @@ class RunState:
             )
         if writes.status is not None and not (written.failed_save and writes.status is RunStatus.WAITING):
             record = replace(record, status=writes.status, reason=writes.reason, output=writes.output)
-            record = replace(record, wake_at=writes.wake_at)
+            record = replace(record, wake_at=writes.wake_at if written.at is None else writes.wakes_at(written.at))
         state = replace(
             self,
             record=record,

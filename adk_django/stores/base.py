@@ -231,7 +231,8 @@ class RunStore(SyncVerbs, ABC):
 
         A row that has ended changes no more, and nobody is asked for it. A spend that is there counts once. The same
         request again leaves it as it stands, unless nobody edited its arguments and its digest is another all the
-        same; another one for its slot replaces it unless it is granted for this digest.
+        same; another one for its slot replaces it unless it is granted for this digest. With a status the row's
+        ``wake_at`` is the end of the first window of the requests, where that is before ``writes.wake_at``.
         ``Written.cancel_requested_at`` and ``Written.at`` are filled in.
         """
 
@@ -244,7 +245,10 @@ class RunStore(SyncVerbs, ABC):
 
     @abstractmethod
     def approvals(self, run_id: str, *, tenant: str) -> tuple[Approval, ...]:
-        """Return the run's requests by slot. Write nothing."""
+        """Return the run's requests by slot. Write nothing.
+
+        An open one past its ``expires_at`` by the store's clock reads `ApprovalState.EXPIRED`.
+        """
 
     @abstractmethod
     def decide(
@@ -274,7 +278,7 @@ class RunStore(SyncVerbs, ABC):
 
     @abstractmethod
     def request(self, request_id: str, *, tenant: str) -> Approval | None:
-        """Return one request, or None. Write nothing."""
+        """Return one request, as `approvals` does, or None. Write nothing."""
 
     @abstractmethod
     def find(

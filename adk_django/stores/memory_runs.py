@@ -1,7 +1,7 @@
 """Run rows and requests in this process's memory."""
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from adk_django.core import codec
@@ -61,7 +61,8 @@ class MemoryRunStore(InSpace, RunStore):
 
     def approvals(self, run_id: str, *, tenant: str) -> tuple[Approval, ...]:
         with self.space.lock:
-            return tuple(row.read() for _, row in sorted(self.space.read(tenant, run_id).approvals.items()))
+            rows, now = self.space.read(tenant, run_id).approvals, self.space.now()
+            return tuple(row.read().read_at(now) for _, row in sorted(rows.items()))
 
     def decide(
         self,
@@ -81,13 +82,13 @@ class MemoryRunStore(InSpace, RunStore):
             now = self.space.now()
             if run is None or row is None:
                 raise RequestNotFoundError(f"there is no request {request_id} of tenant {tenant}")
-            asked = row.approval
+            asked = row.approval.read_at(now)
             if asked.state in (ApprovalState.GRANTED, ApprovalState.DENIED):
                 if (asked.state, row.edited) == (state, text):
                     return row.read()
                 at = "" if asked.decided_at is None else asked.decided_at.isoformat()
                 raise ApprovalConflictError(f"{request_id} was {asked.state.value} by {asked.decided_by} at {at}")
-            if asked.state is ApprovalState.EXPIRED or (asked.expires_at is not None and now >= asked.expires_at):
+            if asked.state is ApprovalState.EXPIRED:
                 raise ApprovalExpiredError(f"request {request_id} expired at {asked.expires_at}")
             asked = replace(asked, state=state, decided_at=now, decided_by=by, reason=reason)
             asked = replace(asked, digest=asked.digest if digest is None else digest)
@@ -98,7 +99,7 @@ class MemoryRunStore(InSpace, RunStore):
     def request(self, request_id: str, *, tenant: str) -> Approval | None:
         with self.space.lock:
             _, row = self._request(request_id, tenant)
-            return None if row is None else row.read()
+            return None if row is None else row.read().read_at(self.space.now())
 
     def _request(self, request_id: str, tenant: str) -> tuple[RunRows | None, ApprovalRow | None]:
         for run in self.space.every():
@@ -173,7 +174,7 @@ def _changed(row: RunRecord, writes: Writes, fence: int, now: datetime) -> RunRe
     if writes.status is not None:
         row = replace(row, status=writes.status, reason=writes.reason, output=writes.output)
         if row.wake_at == writes.wake_seen:
-            row = replace(row, wake_at=writes.wake_at)
+            row = replace(row, wake_at=writes.wakes_at(now))
     return row
 
 
@@ -184,8 +185,6 @@ def _ask(run: RunRows, request: Approval, now: datetime) -> None:
         asked_so = old.approval.request_id == request.request_id and (same or old.edited != codec.encode(None))
         if asked_so or (same and old.approval.state is ApprovalState.GRANTED):
             return
-    seconds = request.expires_seconds
-    until = None if seconds is None else now + timedelta(seconds=seconds)
-    asked = replace(request, requested_at=now, expires_at=until, arguments=None, edited=None)
+    asked = replace(request.asked_at(now), arguments=None, edited=None)
     texts = codec.encode(request.arguments), codec.encode(request.edited)
     run.approvals[request.slot] = ApprovalRow(asked, *texts)

@@ -190,7 +190,7 @@ def _row(dialect: Dialect, writes: Writes) -> Part:
             moved.append(Sql(f"NOT (target.{column} {dialect.same} {new.text})", new.params))
     if writes.status is not None:
         seen = dialect.value(models.Run, "wake_at", writes.wake_seen)
-        wake = dialect.value(models.Run, "wake_at", writes.wake_at)
+        wake = _wake(dialect, writes)
         changes |= {
             "status": writes.status.value,
             "reason": writes.reason,
@@ -203,3 +203,13 @@ def _row(dialect: Dialect, writes: Writes) -> Part:
         moved = [Sql("1 = 1")]
     changed = Sql(f"({' OR '.join(item.text for item in moved)})", tuple(v for item in moved for v in item.params))
     return Part("run_row", dialect.update(models.Run, changes, f"NOT target.{ENDED}", changed))
+
+
+def _wake(dialect: Dialect, writes: Writes) -> Sql:
+    wake_at = dialect.value(models.Run, "wake_at", writes.wake_at)
+    if writes.window_seconds is None:
+        return wake_at
+    window = dialect.later(writes.window_seconds)
+    if writes.wake_at is None:
+        return window
+    return Sql(f"{dialect.least}({wake_at.text}, {window.text})", wake_at.params + window.params)

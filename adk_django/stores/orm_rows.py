@@ -131,8 +131,8 @@ def claim_row(claim: Claim) -> dict[str, Any]:
     }
 
 
-def approval_of(row: models.Approval) -> Approval:
-    """Return the request that a row holds."""
+def approval_of(row: Any) -> Approval:
+    """Return the request that a row holds, which carries as ``reads`` the state that it has by now."""
     return Approval(
         tenant=row.tenant,
         run_id=row.run_id,
@@ -142,7 +142,7 @@ def approval_of(row: models.Approval) -> Approval:
         digest=row.digest,
         arguments=codec.decode(row.arguments),
         summary=row.summary,
-        state=ApprovalState(row.state),
+        state=ApprovalState(row.reads),
         edited=None if row.edited is None else codec.decode(row.edited),
         expires_seconds=row.expires_seconds,
         expires_at=row.expires_at,

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from django.db import connections
-from django.db.models import Exists, Max, OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models import Case, CharField, Exists, F, Max, OuterRef, Q, QuerySet, Subquery, Sum, Value, When
 from django.db.models.functions import Coalesce
 
 from adk_django import models
@@ -83,12 +83,12 @@ class OrmRunStore(OnAlias, RunStore):
 
     def approvals(self, run_id: str, *, tenant: str) -> tuple[Approval, ...]:
         with mapped(self.alias):
-            rows = models.Approval.objects.using(self.alias).filter(tenant=tenant, run_id=run_id)
+            rows = self._requests().filter(tenant=tenant, run_id=run_id)
             return tuple(approval_of(row) for row in rows.order_by("turn", "position"))
 
     def request(self, request_id: str, *, tenant: str) -> Approval | None:
         with mapped(self.alias):
-            row = models.Approval.objects.using(self.alias).filter(tenant=tenant, request_id=request_id).first()
+            row = self._requests().filter(tenant=tenant, request_id=request_id).first()
         return None if row is None else approval_of(row)
 
     def decide(
@@ -178,6 +178,12 @@ class OrmRunStore(OnAlias, RunStore):
         with mapped(self.alias), connection.cursor() as cursor:
             cursor.execute(f"SELECT {Dialect(connection).clock}", [])
             return cast("datetime", instant(cursor.fetchone()[0], connection))
+
+    def _requests(self) -> QuerySet[models.Approval]:
+        """Return the requests with the state that each has by now."""
+        expired = When(state=ApprovalState.REQUESTED.value, expires_at__lte=Clock(), then=Value("expired"))
+        reads = Case(expired, default=F("state"), output_field=CharField())
+        return models.Approval.objects.using(self.alias).annotate(reads=reads)
 
     def _rows(self) -> QuerySet[models.Run]:
         """Return the run rows with the sums of their ledger."""

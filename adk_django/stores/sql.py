@@ -95,6 +95,11 @@ class Dialect:
         """The function that returns the larger of two values."""
         return "greatest" if self.postgres else "max"
 
+    @property
+    def least(self) -> str:
+        """The function that returns the smaller of two values."""
+        return "least" if self.postgres else "min"
+
     def insert(self, model: type[Model], row: Mapping[str, Any], *when: Sql | str, conflict: Sql | str = "") -> Sql:
         """Return an INSERT of one row of the run, made where every ``when`` holds."""
         values = [self.value(model, column, value) for column, value in row.items()]

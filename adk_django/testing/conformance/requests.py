@@ -4,6 +4,7 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from adk_django.core.effects import Slot
@@ -179,6 +180,36 @@ class RunStoreConformance(RowConformance):
                 self.decide(asked[0], grant)
         assert self.dump() == before
         assert self.decide(asked[1]).state is ApprovalState.GRANTED
+
+    def test_an_open_request_past_its_window_reads_expired_and_reading_writes_nothing(self) -> None:
+        windows = ((ONE, WINDOW_SECONDS), (TWO, WINDOW_SECONDS), (THREE, None))
+        asked = self.ask(self.lease(), *(self.approval(slot, expires_seconds=seconds) for slot, seconds in windows))
+        self.decide(asked[1])
+        self.age(WINDOW_SECONDS + 1)
+        states = [ApprovalState.EXPIRED, ApprovalState.GRANTED, ApprovalState.REQUESTED]
+        before = self.dump()
+        assert [item.state for item in self.asked()] == states
+        for request, state in zip(asked, states, strict=True):
+            found = self.stores.runs.request(request.request_id, tenant=self.tenant)
+            assert found is not None
+            assert found.state is state
+        assert self.dump() == before
+
+    def test_a_run_that_waits_is_woken_when_the_first_window_of_what_it_asks_ends(self) -> None:
+        lease = self.lease()
+        windows = ((ONE, 2 * WINDOW_SECONDS), (TWO, WINDOW_SECONDS), (THREE, None))
+        requests = tuple(self.approval(slot, expires_seconds=seconds) for slot, seconds in windows)
+        self.write(lease, status=RunStatus.WAITING, requests=requests)
+        first = self.asked()[1].expires_at
+        assert first is not None
+        assert self.record_of().wake_at == first
+        sooner, later = first - timedelta(seconds=60), first + timedelta(seconds=60)
+        for given, stands in ((sooner, sooner), (later, first)):
+            again = {"wake_at": given, "wake_seen": self.record_of().wake_at, "requests": requests[1:2]}
+            self.write(lease, status=RunStatus.WAITING, **again)
+            wake_at = self.record_of().wake_at
+            assert wake_at is not None
+            assert abs(wake_at - stands) < timedelta(seconds=30)
 
     def test_the_same_answer_again_is_quiet_past_the_window_too(self) -> None:
         (asked,) = self.ask(self.lease(), self.approval(expires_seconds=WINDOW_SECONDS))
