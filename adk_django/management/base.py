@@ -99,6 +99,8 @@ class AdkCommand(BaseCommand, ABC):
         try:
             _refuse_failed_checks()
             self.act(**options)
+        except CommandError:  # a command line that `act` found to be unreadable
+            raise
         except KeyboardInterrupt as error:
             if not self._from_argv:
                 raise
