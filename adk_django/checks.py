@@ -131,8 +131,11 @@ def _stores(settings: conf.Settings) -> Iterator[CheckMessage]:
                 id="adk_django.E004",
             )
             return
-        place = f" on {_alias_of(options)}" if _kind(path) == "orm" else ""
-        kinds[name] = "stamped" if hasattr(backend, "stamp") else _kind(path) + place
+        kinds[name] = _kind(path)
+        if kinds[name] == "orm":
+            kinds[name] += f" on {_alias_of(options)}"
+        elif kinds[name] == "other" and hasattr(backend, "stamp"):
+            kinds[name] = "stamped"
     found = set(kinds.values()) - {"stamped"}
     if len(found) > 1 or "other" in found:
         mixture = ", ".join(f"{name} is {settings.stores[name][0]!r}" for name in kinds)

@@ -173,10 +173,11 @@ def _fitting(hint: Any, where: str, value: Any) -> Any:
     fit."""
     frozen = tuple(value) if isinstance(value, list) else value
     try:
-        return TypeAdapter(hint).validate_python(frozen, strict=True)
+        TypeAdapter(hint).validate_python(frozen, strict=True)
     except ValidationError as error:
-        wanted = error.errors(include_url=False)[0]["msg"].replace("Input should be", "must be")
-        raise misfit(where, value, wanted) from error
+        wanted = error.errors(include_url=False)[0]["msg"]
+        raise misfit(where, value, wanted.replace("Input should be", "must be").replace("tuple", "list")) from error
+    return frozen
 
 
 def _store(where: str, item: Any) -> tuple[str, Mapping[str, Any]]:
