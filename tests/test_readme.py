@@ -29,17 +29,20 @@ def blocks(title: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
 
 
-def test_the_twenty_lines_work(tmp_path: Path) -> None:
+def test_the_twenty_lines_and_the_loop_that_drives_runs_work(tmp_path: Path) -> None:
     agents, anywhere = blocks("Twenty lines")
+    (loop,) = blocks("Who drives a run")
+    left = 'runs.start("booking", "Book me another", tenant="acme", run_id="left")\n'
+    shown = 'print(runs.inspect("left", tenant="acme").record.status)\n'
     (tmp_path / "travel").mkdir()
     (tmp_path / "travel" / "__init__.py").write_text("")
     (tmp_path / "travel" / "agents.py").write_text(agents)
     script = tmp_path / "go.py"
-    script.write_text(PROJECT + anywhere)
+    script.write_text(PROJECT + anywhere + left + loop + shown)
     done = subprocess.run(
         [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
-    assert (done.stdout, done.stderr, done.returncode) == ("completed Booked.\n", "", 0)
+    assert (done.stdout, done.stderr, done.returncode) == ("completed Booked.\ncompleted\n", "", 0)
 
 
 def test_the_settings_shown_are_the_defaults() -> None:
