@@ -81,7 +81,7 @@ def start(
     """
     definition = _agent(agent)
     runner = AgentRunner(using=using)
-    record, created = runner.create(definition, input, tenant=tenant, run_id=run_id, user=user)
+    record, created = runner.create(definition, input, tenant=tenant, run_id=run_id, user=user, due=True)
     if not created:
         asked = runner.record_of(definition, input, tenant=tenant, run_id=record.run_id, user=user)
         for field in ("agent", "user", "input_digest"):

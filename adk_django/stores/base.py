@@ -9,7 +9,8 @@ async twins, with an ``a`` prefix, come free.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -17,11 +18,13 @@ from typing import Any
 from adk_django import signals
 from adk_django.asynchronous import Left, SyncVerbs, in_testcase, in_thread, twin
 from adk_django.core.checkpoint import Checkpoint, HistoryHandle
+from adk_django.core.codec import DecodeError
 from adk_django.core.effects import Claim, EffectClass, Outcome, Slot
 from adk_django.core.lease import RunLease
 from adk_django.core.messages import Message
 from adk_django.core.record import Answer, Approval, RunRecord, RunStatus, Writes, Written
 from adk_django.exceptions import (
+    CheckpointDamagedError,
     CheckpointError,
     RunConflictError,
     RunLeaseError,
@@ -125,7 +128,10 @@ class IdempotencyStore(SyncVerbs, ABC):
 
     @abstractmethod
     def look_up(self, run_id: str, *, tenant: str, keys: Sequence[str] | None = None) -> tuple[Claim, ...]:
-        """Return the claims of the run by slot, or those with one of ``keys``. Write nothing."""
+        """Return the claims of the run by slot, or those with one of ``keys``. Write nothing.
+
+        Raise CheckpointDamagedError if one of them cannot be read: nobody knows then what it says.
+        """
 
     @abstractmethod
     def record(self, claim: Claim, outcome: Outcome, *, fence: int) -> Claim:
@@ -223,7 +229,10 @@ class RunStore(SyncVerbs, ABC):
 
     @abstractmethod
     def get(self, run_id: str, *, tenant: str) -> RunRecord | None:
-        """Return the row with the sum of its ledger, or None. Write nothing."""
+        """Return the row with the sum of its ledger, or None. Write nothing.
+
+        What of it cannot be read is left out and named in `RunRecord.damaged`, here as in `find`.
+        """
 
     @abstractmethod
     def write(self, run_id: str, *, tenant: str, writes: Writes, fence: int) -> Written:
@@ -247,7 +256,8 @@ class RunStore(SyncVerbs, ABC):
     def approvals(self, run_id: str, *, tenant: str) -> tuple[Approval, ...]:
         """Return the run's requests by slot. Write nothing.
 
-        An open one past its ``expires_at`` by the store's clock reads `ApprovalState.EXPIRED`.
+        An open one past its ``expires_at`` by the store's clock reads `ApprovalState.EXPIRED`. Raise
+        CheckpointDamagedError if one cannot be read.
         """
 
     @abstractmethod
@@ -429,6 +439,15 @@ class Stores:
             return (writes if writes.frontier is None else replace(writes, failed_save="")), handle, None
         note = f"{writes.boundary_name or 'end'}: {type(refusal).__name__}: {refusal}"
         return writes.without_progress(note), None, refusal
+
+
+@contextmanager
+def readable(what: str) -> Iterator[None]:
+    """Raise CheckpointDamagedError, naming ``what``, where the block meets a payload that cannot be read."""
+    try:
+        yield
+    except DecodeError as error:
+        raise CheckpointDamagedError(f"{what} cannot be read: {error}") from error
 
 
 def was_settled_before(claim: Claim) -> bool:
