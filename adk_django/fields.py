@@ -99,9 +99,12 @@ def quoted(text: str) -> str:
 
 
 def unquoted(text: str) -> str:
-    """Return the text that `quoted` was given."""
-    value = codec.decode(text) if text.startswith(_QUOTED) else text
-    return str(value)
+    """Return the text that `quoted` was given. One that was damaged reads as it stands, or its row could not be
+    shown."""
+    try:
+        return str(codec.decode(text)) if text.startswith(_QUOTED) else text
+    except codec.DecodeError:
+        return text
 
 
 def as_text(value: datetime) -> str:

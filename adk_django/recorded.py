@@ -1,6 +1,7 @@
 """What the stores hold of a run, read and weighed. Reading changes nothing and asks nobody."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -36,24 +37,34 @@ class Recorded:
         self.refusals: list[AdkError] = []
         self.messages: tuple[Message, ...] = ()
         self.checkpoint: Checkpoint | None = None
-        self.claims: dict[Slot, Claim] = {
-            claim.slot: claim for claim in stores.idempotency.look_up(run_id, tenant=tenant)
-        }
-        self.approvals: dict[Slot, Approval] = {
-            item.slot: item for item in stores.runs.approvals(run_id, tenant=tenant)
-        }
-        try:
+        self.claims: dict[Slot, Claim] = {}
+        self.approvals: dict[Slot, Approval] = {}
+        if record.damaged:
+            self.refusals.append(CheckpointDamagedError(record.damaged))
+        with self._refused():
+            self.claims = {claim.slot: claim for claim in stores.idempotency.look_up(run_id, tenant=tenant)}
+        with self._refused():
+            self.approvals = {item.slot: item for item in stores.runs.approvals(run_id, tenant=tenant)}
+        known = not self.refusals
+        with self._refused():
             self.checkpoint = stores.checkpoints.latest(run_id, tenant=tenant)
             self.messages = self._conversation(stores)
-        except (CheckpointError, HistoryUnavailableError) as error:
-            self.refusals.append(error)
-        calls = () if self.checkpoint is None else self.checkpoint.pending
+        # Of a call whose claim cannot be read there is nothing to say, least of all that it never ran.
+        calls = self.checkpoint.pending if self.checkpoint is not None and known else ()
         outstanding = plan(calls, self.claims, strict=strict)
         if not record.status.ended and not self.refusals:
             self.refusals += self._passed()
             self.refusals += self._stale(stores, checkpointer)
             self.refusals += self._masked(outstanding)
         self.plan: ResumePlan = replace(outstanding, obstacles=tuple(str(error) for error in self.refusals))
+
+    @contextmanager
+    def _refused(self) -> Iterator[None]:
+        """Let what cannot be read speak against carrying the run on, so that the rest of it can still be shown."""
+        try:
+            yield
+        except (CheckpointError, HistoryUnavailableError) as error:
+            self.refusals.append(error)
 
     def _conversation(self, stores: Stores) -> tuple[Message, ...]:
         frontier, record = self.checkpoint, self.record

@@ -88,9 +88,10 @@ class RunRecord:
     """The run row. ``fence`` is the highest it has seen; ``salt`` is hex and secret; ``input`` is what the run was
     asked.
 
-    ``failed_save`` notes the newest save that failed and has not been made good: the frontier is then one that the
-    run has passed. ``begun_at`` is set by the first commit after a model answer. ``usage``, ``cost_micros`` and
-    ``iterations`` (turns answered) are what its ledger comes to.
+    ``damaged`` says what of the row cannot be read, empty where all can. ``failed_save`` notes the newest save that
+    failed and has not been made good: the frontier is then one that the run has passed. ``begun_at`` is set by the
+    first commit after a model answer. ``usage``, ``cost_micros`` and ``iterations`` (turns answered) are what its
+    ledger comes to.
     """
 
     tenant: str
@@ -115,6 +116,7 @@ class RunRecord:
     cancel_requested_by: str = ""
     cancel_reason: str = ""
     failed_save: str = ""
+    damaged: str = ""
     usage: Usage = field(default_factory=Usage)
     cost_micros: int = 0
     iterations: int = 0

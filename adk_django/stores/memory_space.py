@@ -12,6 +12,7 @@ from adk_django.core.effects import Claim, ClaimState, Outcome, Slot
 from adk_django.core.lease import RunLease
 from adk_django.core.record import Approval, RunRecord, Spend
 from adk_django.exceptions import LeaseLostError
+from adk_django.stores.base import readable
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,9 @@ class ClaimRow:
     evidence: str | None = None
 
     def read(self) -> Claim:
-        return replace(self.claim, outcome=_decoded(self.outcome), evidence=_decoded(self.evidence))
+        """Return the claim. Raise CheckpointDamagedError if an outcome cannot be read."""
+        with readable(f"an outcome of call {self.claim.slot} of run {self.claim.run_id}"):
+            return replace(self.claim, outcome=_decoded(self.outcome), evidence=_decoded(self.evidence))
 
     def completed(self, outcome: Outcome, text: str, **changes: Any) -> "ClaimRow":
         return replace(self, outcome=text, claim=replace(self.claim, state=ClaimState.of(outcome), **changes))
@@ -56,7 +59,9 @@ class ApprovalRow:
     edited: str
 
     def read(self) -> Approval:
-        return replace(self.approval, arguments=codec.decode(self.arguments), edited=codec.decode(self.edited))
+        """Return the request. Raise CheckpointDamagedError if its arguments cannot be read."""
+        with readable(f"request {self.approval.request_id} of run {self.approval.run_id}"):
+            return replace(self.approval, arguments=codec.decode(self.arguments), edited=codec.decode(self.edited))
 
 
 @dataclass

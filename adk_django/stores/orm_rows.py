@@ -18,6 +18,7 @@ from adk_django.core.lease import RunLease
 from adk_django.core.messages import Usage
 from adk_django.core.record import Approval, ApprovalState, RunRecord, RunStatus
 from adk_django.exceptions import CheckpointDamagedError, CheckpointFormatError, HistoryUnavailableError
+from adk_django.stores.base import readable
 
 
 def later(at: datetime, seconds: float) -> datetime:
@@ -101,11 +102,8 @@ def claim_of(row: models.IdempotencyKey) -> Claim:
 
 
 def _outcome(row: models.IdempotencyKey, text: str | None) -> Outcome | None:
-    try:
-        return None if text is None else Outcome.decoded(text)
-    except DecodeError as error:  # unknown, not "never ran": the run stops
-        where = f"the outcome of call {row.turn}.{row.position} of run {row.run_id}"
-        raise CheckpointDamagedError(f"{where} cannot be read: {error}") from error
+    with readable(f"an outcome of call {row.turn}.{row.position} of run {row.run_id}"):
+        return None if text is None else Outcome.decoded(text)  # not readable is unknown, not "never ran"
 
 
 def same(one: Outcome | None, other: Outcome | None) -> bool:
@@ -133,6 +131,9 @@ def claim_row(claim: Claim) -> dict[str, Any]:
 
 def approval_of(row: Any) -> Approval:
     """Return the request that a row holds, which carries as ``reads`` the state that it has by now."""
+    with readable(f"request {row.request_id} of run {row.run_id}"):
+        arguments = codec.decode(row.arguments)
+        edited = None if row.edited is None else codec.decode(row.edited)
     return Approval(
         tenant=row.tenant,
         run_id=row.run_id,
@@ -140,10 +141,10 @@ def approval_of(row: Any) -> Approval:
         slot=Slot(row.turn, row.position),
         tool=row.tool,
         digest=row.digest,
-        arguments=codec.decode(row.arguments),
+        arguments=arguments,
         summary=row.summary,
         state=ApprovalState(row.reads),
-        edited=None if row.edited is None else codec.decode(row.edited),
+        edited=edited,
         expires_seconds=row.expires_seconds,
         expires_at=row.expires_at,
         requested_at=row.requested_at,
@@ -155,6 +156,7 @@ def approval_of(row: Any) -> Approval:
 
 def record_of(row: Any) -> RunRecord:
     """Return the record of a run row that carries the sums of its ledger as ``spent_*``."""
+    scopes, damaged = _scopes(row)
     return RunRecord(
         tenant=row.tenant,
         run_id=row.run_id,
@@ -167,7 +169,7 @@ def record_of(row: Any) -> RunRecord:
         reason=row.reason,
         output=row.output,
         user=row.user,
-        scopes=tuple(codec.decode(row.scopes)),
+        scopes=scopes,
         parent=row.parent,
         fence=row.fence,
         begun_at=row.begun_at,
@@ -178,10 +180,22 @@ def record_of(row: Any) -> RunRecord:
         cancel_requested_by=row.cancel_requested_by,
         cancel_reason=row.cancel_reason,
         failed_save=row.failed_save,
+        damaged=damaged,
         usage=Usage(row.spent_input_tokens, row.spent_output_tokens, row.spent_unknown_calls),
         cost_micros=row.spent_cost_micros,
         iterations=row.spent_turns,
     )
+
+
+def _scopes(row: Any) -> tuple[tuple[str, ...], str]:
+    """Return a run's scopes, and why they cannot be read where they cannot: none are granted then."""
+    try:
+        scopes = codec.decode(row.scopes)
+    except DecodeError as error:
+        return (), f"the scopes of run {row.run_id} cannot be read: {error}"
+    if isinstance(scopes, list) and all(isinstance(item, str) for item in scopes):
+        return tuple(scopes), ""
+    return (), f"the scopes of run {row.run_id} are no list of texts"
 
 
 def record_row(record: RunRecord) -> dict[str, Any]:
