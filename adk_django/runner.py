@@ -130,10 +130,16 @@ class AgentRunner:
         return await self.aresume(agent, record.run_id, tenant=tenant)
 
     def create(
-        self, agent: Agent, input: str, *, tenant: str, run_id: str | None, user: str | None
+        self, agent: Agent, input: str, *, tenant: str, run_id: str | None, user: str | None, due: bool = False
     ) -> tuple[RunRecord, bool]:
-        """Get or create the row of a run; return it and whether it is new. Joins the caller's transaction."""
-        return self.stores.runs.create(self.record_of(agent, input, tenant=tenant, run_id=run_id, user=user))
+        """Get or create the row of a run; return it and whether it is new. Joins the caller's transaction.
+
+        ``due`` asks for a worker: the run is to be woken at once.
+        """
+        record = self.record_of(agent, input, tenant=tenant, run_id=run_id, user=user)
+        if due:
+            record = replace(record, wake_at=self.stores.runs.now())
+        return self.stores.runs.create(record)
 
     def record_of(self, agent: Agent, input: str, *, tenant: str, run_id: str | None, user: str | None) -> RunRecord:
         """Return the row of a new run: its text masked, its digest of the real one. Raise ValueError for bad input."""
@@ -299,8 +305,9 @@ class AgentRunner:
     def _back_off(self, carried: ResumedRun, error: AdkError) -> None:
         """Say when the run is tried again: each time twice as late as before, up to the longest. A store that is down
         cannot be told."""
-        with contextlib.suppress(StoreUnavailableError):
-            self._try_later(carried, error)
+        for _ in range(2):  # what the slice left idle may have died meanwhile; the next connection is a new one
+            with contextlib.suppress(StoreUnavailableError):
+                return self._try_later(carried, error)
 
     def _try_later(self, carried: ResumedRun, error: AdkError) -> None:
         first, longest = get_settings().resume.backoff_seconds
