@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
-from django.db import DataError, IntegrityError, InternalError, transaction
+from django.db import DataError, IntegrityError, InternalError, connections, transaction
 from django.db import Error as DatabaseError
 
 from adk_django import signals
@@ -174,14 +174,16 @@ class RunPorts:
     def transact(self, run: RunState, call: PendingCall) -> RunState:
         """Make a call and what is committed next in one transaction; the fence is compared last, before COMMIT.
 
-        Raise StoreUnavailableError if the database's answer to COMMIT never came: the next slice finds the row, or
-        not.
+        Raise StoreUnavailableError if the connection died, before COMMIT or before its answer: the next slice finds the
+        row, or not.
         """
         self._holder.check()
         self.moved = True
         tool = self._agent.by_name[call.tool]
+        database = connections[cast(str, tool.using)]  # a tool of this class names one
         try:
             with transaction.atomic(using=tool.using, durable=True):
+                link = database.connection
                 try:
                     value = self._bodies.enter(run, call)
                 except Exception as error:
@@ -193,6 +195,10 @@ class RunPorts:
                 sent = time.monotonic()
                 written = self._stores.commit(prepared, lease=self._holder.lease, joined=True)
         except _BodyRaisedError as error:
+            if database.connection is not link:  # it died, and the rows with it: nobody refused anything
+                raise StoreUnavailableError(
+                    f"the transaction of call {call.slot} was lost: {error.raised}"
+                ) from error.raised
             return run.observe(Attempted({call.slot: self._bodies.raised(call, error.raised)}))
         except _REFUSALS as error:  # the database said no: nothing of it stands
             return run.observe(Attempted({call.slot: self._bodies.raised(call, error)}))
