@@ -82,10 +82,10 @@ class Leaseholder:
             lease, self._lease = self._lease, None
         if lease is None:
             return
-        try:
-            self.leases.release(lease)
-        except StoreUnavailableError:
-            logger.warning("a lease could not be released and lapses by itself", extra=self.ids)
+        for _ in range(2):  # what the slice left idle may have died meanwhile; the next connection is a new one
+            with contextlib.suppress(StoreUnavailableError):
+                return self.leases.release(lease)
+        logger.warning("a lease could not be released and lapses by itself", extra=self.ids)
 
     def check(self) -> None:
         """Raise LeaseLostError if the lease is known to be lost, after renewing it here where it is due.
@@ -119,17 +119,25 @@ class Leaseholder:
         """The monotonic instant at which the next renewal falls due."""
         return self._confirmed + self.policy.ttl_seconds - self.policy.renew_within_seconds
 
-    def renew(self) -> None:
-        """Renew now. Only an answer of the store is a loss."""
-        with self._renewing:
+    def renew(self, *, wait: bool = True) -> None:
+        """Renew now. Only an answer of the store is a loss.
+
+        Without ``wait`` raise StoreUnavailableError where somebody else is at the lease: not now.
+        """
+        if not self._renewing.acquire(blocking=wait):
+            raise StoreUnavailableError("the lease is being renewed or released")
+        try:
             before, lease = time.monotonic(), self.lease
+            renew = self.leases.renew if wait else self.leases.renew_at_once
             try:
-                self._lease = self.leases.renew(lease, ttl_seconds=self.policy.ttl_seconds)
+                self._lease = renew(lease, ttl_seconds=self.policy.ttl_seconds)
             except LeaseLostError as error:
                 logger.warning("a lease was lost", extra=self.ids)
                 self._lost = error
                 raise
             self._confirmed = before
+        finally:
+            self._renewing.release()
 
     def __enter__(self) -> Self:
         if self._lease is None:
@@ -198,7 +206,7 @@ class _Keeper:
     def _renew(self, holder: Leaseholder) -> None:
         again: float | None
         try:
-            holder.renew()
+            holder.renew(wait=False)  # one row that somebody has locked delays no other
             again = holder.due_at
         except LeaseLostError:  # or it was given back meanwhile
             again = None
