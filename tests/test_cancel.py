@@ -4,7 +4,8 @@ import pytest
 
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import CheckpointPassedError, ResumeError, RunConflictError
-from tests.stage import Stage, calls, effect, raises, usual
+from tests.props import calls, effect, raises, usual
+from tests.stage import Stage
 from tests.worlds import TENANT
 
 

@@ -13,7 +13,8 @@ from adk_django.core.messages import BinaryPart, Message, OpaquePart, TextPart, 
 from adk_django.core.record import Approval, RunStatus, Writes
 from adk_django.exceptions import CheckpointTooLargeError, ConfigurationError
 from adk_django.stores.memory import MemoryCheckpointStore
-from tests.stage import Stage, calls, effect, raises, usual
+from tests.props import calls, effect, raises, usual
+from tests.stage import Stage
 from tests.worlds import TENANT
 
 SECRET = "Bearer " + "sk-live-" + "a1B2c3D4e5F6g7H8"

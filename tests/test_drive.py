@@ -21,8 +21,9 @@ from adk_django.resumer import Resumer, claim_resume
 from adk_django.runner import AgentRunner
 from adk_django.testing import EffectLog, ScriptedProvider
 from adk_django.tools import ToolContext, tool
+from tests.props import calls, effect, kept, usual
 from tests.scenarios import SCENARIOS, Scenario
-from tests.stage import Stage, calls, effect, kept, usual
+from tests.stage import Stage
 from tests.worlds import TENANT, World
 
 

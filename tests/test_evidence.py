@@ -12,7 +12,8 @@ from adk_django.core.effects import ClaimState, Outcome, OutcomeKind
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import IndeterminateToolCallError, LeaseLostError, SettlementError
 from adk_django.tools import ToolContext, done, not_done
-from tests.stage import Stage, calls, effect
+from tests.props import calls, effect
+from tests.stage import Stage
 from tests.worlds import TENANT
 
 SEAT = Outcome.of(OutcomeKind.RETURNED, "seat 12A")

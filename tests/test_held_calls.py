@@ -11,7 +11,8 @@ from adk_django.core.messages import ToolCall, ToolResult
 from adk_django.core.record import ApprovalState, RunStatus
 from adk_django.exceptions import ApprovalConflictError, ApprovalExpiredError, MaskedArgumentsError
 from adk_django.planning import inspection
-from tests.stage import Stage, calls, effect, usual
+from tests.props import calls, effect, usual
+from tests.stage import Stage
 
 TURN = calls("search", ("wire", {"what": "a"}), "mail", "search", ("wire", {"what": "b"}), ("wire", {"what": "c"}))
 

@@ -13,7 +13,8 @@ from adk_django.core.record import RunStatus
 from adk_django.exceptions import LeaseLostError, ResumeConflictError, StoreUnavailableError
 from adk_django.leases import Leaseholder
 from adk_django.stores.memory import MemoryLeaseStore
-from tests.stage import Stage, broken, calls, effect, raises, usual
+from tests.props import broken, calls, effect, raises, usual
+from tests.stage import Stage
 from tests.worlds import TENANT
 
 SHORT = LeasePolicy(ttl_seconds=0.4, renew_within_seconds=0.39)

@@ -11,7 +11,8 @@ from adk_django.core.messages import Usage
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import IndeterminateToolCallError
 from adk_django.tools import ToolContext
-from tests.stage import Stage, calls, effect, raises, usual
+from tests.props import calls, effect, raises, usual
+from tests.stage import Stage
 
 KINDS = ("read_only", "idempotent", "effectful")
 

@@ -13,7 +13,8 @@ from adk_django.core.record import RunStatus
 from adk_django.exceptions import IndeterminateToolCallError
 from adk_django.planning import Inspection, describe, inspection, plan_resume, refuse_if_undecidable
 from adk_django.stores.base import Stores
-from tests.stage import Stage, broken, calls, effect, raises, usual
+from tests.props import broken, calls, effect, raises, usual
+from tests.stage import Stage
 from tests.worlds import TENANT
 
 

@@ -22,7 +22,8 @@ from adk_django.exceptions import (
     StaleFrontierError,
 )
 from adk_django.resumer import Resumer, aclaim_resume, claim_resume
-from tests.stage import Stage, broken, calls, raises, usual
+from tests.props import broken, calls, effect, raises, usual
+from tests.stage import Stage
 from tests.worlds import TENANT
 
 
@@ -126,8 +127,6 @@ def test_an_accepted_revision_carries_on_and_pins_the_newer_one(place: str, log:
 def test_a_call_whose_tool_became_effectful_is_claimed_before_it_is_made(log: list[str]) -> None:
     stage = Stage("memory", [calls("search"), "done"], *usual(log))
     stage.die("commit after_model_call", "after")
-    from tests.stage import effect
-
     changed = stage.agent_with(effect(log, "search", then=raises(OSError("cut"))))
     assert stage.resume(changed).status is RunStatus.UNDECIDED
     assert stage.claim("1.1").error == "OSError: cut"

@@ -18,7 +18,8 @@ from adk_django.exceptions import (
     StoreUnavailableError,
 )
 from adk_django.providers.base import ModelProvider, ModelRequest, ModelResponse
-from tests.stage import Stage, broken, calls, effect, raises, usual
+from tests.props import broken, calls, effect, raises, usual
+from tests.stage import Stage
 from tests.worlds import TENANT
 
 

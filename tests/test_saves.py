@@ -14,7 +14,8 @@ from adk_django.core.messages import Usage
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import CheckpointPassedError, CheckpointTooLargeError, StoreUnavailableError
 from adk_django.stores.base import Stores
-from tests.stage import Stage, broken, calls, effect, raises, usual
+from tests.props import broken, calls, effect, raises, usual
+from tests.stage import Stage
 from tests.worlds import TENANT
 
 BIG = ("search", {"what": "x" * 5_000})

@@ -15,7 +15,8 @@ from adk_django.core.record import RunStatus
 from adk_django.exceptions import ConfigurationError
 from adk_django.providers.base import ModelProvider, ModelRequest, ModelResponse
 from adk_django.tools import ArgumentsRefusedError, Tool, ToolContext, ToolRefused, tool, unknown
-from tests.stage import Stage, calls, effect, raises, usual
+from tests.props import calls, effect, raises, usual
+from tests.stage import Stage
 
 SECRET = "Bearer " + "sk-live-" + "a1B2c3D4e5F6g7H8"
 

@@ -11,7 +11,8 @@ from adk_django.core.effects import ClaimState, OutcomeKind
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import ConfigurationError, LeaseLostError
 from adk_django.tools import Tool, ToolContext, tool
-from tests.stage import Stage, calls, usual
+from tests.props import calls, usual
+from tests.stage import Stage
 
 TWICE = "the same name"
 

@@ -10,7 +10,8 @@ from adk_django.core.record import RunStatus
 from adk_django.exceptions import IndeterminateToolCallError
 from adk_django.testing import Crash
 from adk_django.tools import Tool, ToolRefused, tool
-from tests.stage import Stage, calls, effect
+from tests.props import calls, effect
+from tests.stage import Stage
 
 X, Y = ("once", {"what": "x"}), ("once", {"what": "y"})
 
