@@ -67,7 +67,7 @@ class CheckpointStore(SyncVerbs, ABC):
 class LeaseStore(SyncVerbs, ABC):
     """Who may advance a run."""
 
-    verbs = ("acquire", "renew", "release", "progressed", "held")
+    verbs = ("acquire", "renew", "renew_at_once", "release", "progressed", "held")
 
     @abstractmethod
     def acquire(self, run_id: str, *, tenant: str, holder: str, ttl_seconds: float, floor: int = 0) -> RunLease:
@@ -87,6 +87,14 @@ class LeaseStore(SyncVerbs, ABC):
         Raise LeaseLostError if another acquired or it was released; expired alone is no reason.
         """
 
+    def renew_at_once(self, lease: RunLease, *, ttl_seconds: float) -> RunLease:
+        """Renew as `renew` does, without waiting for whoever has the lease's row locked.
+
+        Raise StoreUnavailableError if somebody has: not now, which is no loss. A store whose rows nobody can lock for
+        long need not override it.
+        """
+        return self.renew(lease, ttl_seconds=ttl_seconds)
+
     @abstractmethod
     def release(self, lease: RunLease) -> None:
         """Give the lease back, so that the next acquires at once.
@@ -104,6 +112,7 @@ class LeaseStore(SyncVerbs, ABC):
 
     aacquire = twin(acquire)
     arenew = twin(renew)
+    arenew_at_once = twin(renew_at_once)
     arelease = twin(release)
     aprogressed = twin(progressed)
     aheld = twin(held)

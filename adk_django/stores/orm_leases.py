@@ -7,12 +7,12 @@ from django.db import connections, transaction
 
 from adk_django import models
 from adk_django.core.lease import RunLease
-from adk_django.exceptions import FenceLostError, ResumeConflictError, RunForgottenError
+from adk_django.exceptions import FenceLostError, ResumeConflictError, RunForgottenError, StoreUnavailableError
 from adk_django.stores.base import LeaseStore
 from adk_django.stores.orm_apply import Scope
 from adk_django.stores.orm_base import OnAlias, lost
 from adk_django.stores.orm_rows import lease_of
-from adk_django.stores.sql import AT, Dialect, Sql, mapped, ready_now
+from adk_django.stores.sql import AT, Dialect, Sql, both, mapped, ready_now
 
 _FREE = (
     f"target.forgotten_at IS NULL AND (target.token IS NULL OR target.expires_at <= {AT.text}) AND target.fence >= %s"
@@ -65,13 +65,34 @@ class OrmLeaseStore(OnAlias, LeaseStore):
         return _changed(dialect, tenant, run_id, dialect.insert(models.RunLease, first, conflict=conflict))
 
     def renew(self, lease: RunLease, *, ttl_seconds: float) -> RunLease:
+        return self._renewed(lease, ttl_seconds, _held(Dialect(connections[self.alias]), lease))
+
+    def renew_at_once(self, lease: RunLease, *, ttl_seconds: float) -> RunLease:
+        dialect = Dialect(connections[self.alias])
+        if not dialect.postgres:  # which locks no rows
+            return self.renew(lease, ttl_seconds=ttl_seconds)
+        held = _held(dialect, lease)
+        free = Sql(
+            "free AS MATERIALIZED (SELECT 1 FROM ready JOIN adk_run_leases AS target USING (tenant, run_id) "
+            f"WHERE {held.text} FOR NO KEY UPDATE OF target SKIP LOCKED)",
+            held.params,
+        )
+        return self._renewed(lease, ttl_seconds, both(held, dialect.after("free")), free)
+
+    def _renewed(self, lease: RunLease, ttl_seconds: float, where: Sql, *after: Sql) -> RunLease:
         with mapped(self.alias):
             dialect = Dialect(connections[self.alias])
-            renewal = dialect.update(models.RunLease, {"expires_at": dialect.later(ttl_seconds)}, _held(dialect, lease))
-            row = _changed(dialect, lease.tenant, lease.run_id, renewal)
-            if row is None or row.token != lease.token:
-                raise lost(self.alias, Scope(lease.tenant, lease.run_id, lease.fence))
-        return lease_of(row)
+            renewal = dialect.update(models.RunLease, {"expires_at": dialect.later(ttl_seconds)}, where)
+            row = _changed(dialect, lease.tenant, lease.run_id, renewal, *after)
+            if row is not None and row.token == lease.token:
+                return lease_of(row)
+            if after and self._stands(lease):
+                raise StoreUnavailableError(f"the lease of run {lease.run_id} is locked by a transaction: not now")
+            raise lost(self.alias, Scope(lease.tenant, lease.run_id, lease.fence))
+
+    def _stands(self, lease: RunLease) -> bool:
+        of_run = {"tenant": lease.tenant, "run_id": lease.run_id}
+        return models.RunLease.objects.using(self.alias).filter(**of_run, fence=lease.fence, token=lease.token).exists()
 
     def release(self, lease: RunLease) -> None:
         self._change(lease, _FREED)
@@ -98,10 +119,14 @@ def _held(dialect: Dialect, lease: RunLease) -> Sql:
     return dialect.is_(models.RunLease, fence=lease.fence, token=lease.token)
 
 
-def _changed(dialect: Dialect, tenant: str, run_id: str, change: Sql) -> Any:
-    """Make a change of the run's lease; return its row afterwards, with ``live``, or None if there is none."""
-    ready = ready_now(dialect, tenant, run_id)
-    text, params = f"WITH {ready.text} {change.text}", ready.params + change.params
+def _changed(dialect: Dialect, tenant: str, run_id: str, change: Sql, *after: Sql) -> Any:
+    """Make a change of the run's lease, after what the CTEs ``after`` do.
+
+    Return its row afterwards, with ``live``, or None if there is none.
+    """
+    ctes = [ready_now(dialect, tenant, run_id), *after]
+    text = f"WITH {', '.join(cte.text for cte in ctes)} {change.text}"
+    params = (*(value for cte in ctes for value in cte.params), *change.params)
     live = f"coalesce(target.expires_at > {dialect.clock}, false) AS live"
     rows = models.RunLease.objects.using(dialect.connection.alias)
     if dialect.postgres:

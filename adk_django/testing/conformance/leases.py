@@ -168,31 +168,35 @@ class LeaseStoreConformance(StoreConformance):
     def test_a_renewed_lease_is_renewed_and_released_by_any_of_its_copies(self) -> None:
         lease = self.acquire()
         renewed = self.stores.leases.renew(lease, ttl_seconds=TTL_SECONDS)
-        self.stores.leases.renew(lease, ttl_seconds=TTL_SECONDS)
+        self.stores.leases.renew_at_once(lease, ttl_seconds=TTL_SECONDS)
         self.stores.leases.renew(renewed, ttl_seconds=TTL_SECONDS)
         self.stores.leases.release(lease)
         assert self.held() is None
 
     def test_an_expired_lease_that_nobody_took_over_is_renewed(self) -> None:
         lease = self.acquire()
-        self.age(LONG_SECONDS)
-        renewed = self.stores.leases.renew(lease, ttl_seconds=TTL_SECONDS)
-        assert renewed.held_at(self.stores.runs.now())
-        self.refused()
+        for renew in (self.stores.leases.renew, self.stores.leases.renew_at_once):
+            self.age(LONG_SECONDS)
+            renewed = renew(lease, ttl_seconds=TTL_SECONDS)
+            assert renewed.held_at(self.stores.runs.now())
+            assert self.stands(renewed)
+            self.refused()
 
     def test_a_lease_that_another_acquired_is_not_renewed(self) -> None:
         lease = self.acquire("cli")
         self.age(LONG_SECONDS)
         second = self.acquire("cli")
-        with raises(LeaseLostError):
-            self.stores.leases.renew(lease, ttl_seconds=TTL_SECONDS)
+        for renew in (self.stores.leases.renew, self.stores.leases.renew_at_once):
+            with raises(LeaseLostError):
+                renew(lease, ttl_seconds=TTL_SECONDS)
         assert self.stands(second)
 
     def test_a_released_lease_is_not_renewed(self) -> None:
         lease = self.acquire()
         self.stores.leases.release(lease)
-        with raises(LeaseLostError):
-            self.stores.leases.renew(lease, ttl_seconds=TTL_SECONDS)
+        for renew in (self.stores.leases.renew, self.stores.leases.renew_at_once):
+            with raises(LeaseLostError):
+                renew(lease, ttl_seconds=TTL_SECONDS)
         assert self.held() is None
 
     def test_only_the_token_renews(self) -> None:
@@ -200,6 +204,8 @@ class LeaseStoreConformance(StoreConformance):
         for forged in (replace(lease, token="guessed"), replace(lease, token="")):  # noqa: S106
             with raises(LeaseLostError):
                 self.stores.leases.renew(forged, ttl_seconds=TTL_SECONDS)
+            with raises(LeaseLostError):
+                self.stores.leases.renew_at_once(forged, ttl_seconds=TTL_SECONDS)
         assert self.stands(lease)
 
     def test_after_a_release_the_next_acquires_at_once(self) -> None:
