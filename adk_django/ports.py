@@ -28,9 +28,10 @@ from adk_django.core.effects import (
     idempotency_key,
 )
 from adk_django.core.messages import Message, ToolCall
-from adk_django.core.record import Writes, Written
+from adk_django.core.record import Spend, Writes, Written
 from adk_django.core.redaction import contains_mask
-from adk_django.core.state import Answered, Attempted, Failure, NotEntered, Probed, RunState
+from adk_django.core.seen import Answered, Attempted, Failure, NotEntered, Probed
+from adk_django.core.state import RunState
 from adk_django.exceptions import CheckpointError, ProviderError, StoreUnavailableError
 from adk_django.leases import RETRY_SECONDS, Leaseholder
 from adk_django.providers.base import ModelProvider, ModelRequest, ModelResponse
@@ -46,7 +47,8 @@ _REFUSALS = (DataError, IntegrityError, InternalError, transaction.TransactionMa
 class RunPorts:
     """The ports of one slice, sync and async.
 
-    ``inline`` keeps everything in this thread, as a TestCase needs. ``moved`` says whether the slice took one step.
+    ``inline`` keeps everything in this thread, as a TestCase needs. ``moved`` says whether the slice took one step;
+    ``owed`` is what its model calls cost that no commit has brought to the ledger.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class RunPorts:
         self._run = {"tenant": holder.lease.tenant, "run_id": holder.lease.run_id}
         self._sent: dict[Slot, float] = {}
         self.moved = False
+        self.owed: tuple[Spend, ...] = ()
 
     def show(self, run: RunState, decision: Decision) -> None:
         """Tell whoever watches what is next."""
@@ -103,6 +106,8 @@ class RunPorts:
 
     def _answered(self, run: RunState, response: ModelResponse) -> Answered:
         self.moved = True
+        spent = Spend(run.turn + 1, run.setting.fence, response.usage, response.cost_micros)
+        self.owed = (*self.owed, spent)
         try:
             _ = response.message.encoded  # what cannot be kept exactly never enters the conversation
         except EncodeError as error:
@@ -253,6 +258,7 @@ class RunPorts:
         return written
 
     def _told(self, writes: Writes, written: Written, sent: float) -> Written:
+        self.owed = ()
         self._sent.update({claim.slot: sent for claim in written.claims})
         if written.cancel_requested_at is not None:
             written = replace(written, cancelled=self._stores.runs.get(self._run["run_id"], tenant=self._run["tenant"]))

@@ -20,8 +20,9 @@ from adk_django.core.decide import Stop
 from adk_django.core.effects import Claim, EffectClass
 from adk_django.core.messages import Usage
 from adk_django.core.plan import plan
-from adk_django.core.record import RunRecord, RunStatus, Writes
-from adk_django.core.state import Reply, RunState
+from adk_django.core.record import RunRecord, RunStatus, Spend, Writes
+from adk_django.core.seen import Reply
+from adk_django.core.state import RunState
 from adk_django.drive import adrive, drive
 from adk_django.exceptions import (
     AdkError,
@@ -189,7 +190,7 @@ class AgentRunner:
             try:
                 state, stop = drive(state, ports)
             except (ProviderError, StoreUnavailableError) as error:
-                self._back_off(carried, error)
+                self._back_off(carried, error, ports.owed)
                 raise
             return self._result(state, stop, moved=ports.moved)
 
@@ -218,7 +219,7 @@ class AgentRunner:
             try:
                 state, stop = await adrive(state, ports)
             except (ProviderError, StoreUnavailableError) as error:
-                await in_pool(self._back_off, carried, error)
+                await in_pool(self._back_off, carried, error, ports.owed)
                 raise
             return self._result(state, stop, moved=ports.moved)
 
@@ -302,14 +303,14 @@ class AgentRunner:
         )
         return carried.recorded.state(carried.lease, setting_of(agent, carried.lease, self.checkpointer)), ports
 
-    def _back_off(self, carried: ResumedRun, error: AdkError) -> None:
-        """Say when the run is tried again: each time twice as late as before, up to the longest. A store that is down
-        cannot be told."""
+    def _back_off(self, carried: ResumedRun, error: AdkError, owed: tuple[Spend, ...]) -> None:
+        """Say when the run is tried again: each time twice as late as before, up to the longest. What was spent on
+        answers that are lost goes with it. A store that is down cannot be told."""
         for _ in range(2):  # what the slice left idle may have died meanwhile; the next connection is a new one
             with contextlib.suppress(StoreUnavailableError):
-                return self._try_later(carried, error)
+                return self._try_later(carried, error, owed)
 
-    def _try_later(self, carried: ResumedRun, error: AdkError) -> None:
+    def _try_later(self, carried: ResumedRun, error: AdkError, owed: tuple[Spend, ...]) -> None:
         first, longest = get_settings().resume.backoff_seconds
         now = self.stores.runs.now()
         record = self.stores.runs.get(carried.lease.run_id, tenant=carried.lease.tenant)
@@ -322,7 +323,7 @@ class AgentRunner:
         reason = f"{failed}, next try at {again.isoformat(timespec='seconds')}: {error}"
         seen = None if record is None else record.wake_at
         reason = self.checkpointer.mask(reason)
-        writes = Writes(status=RunStatus.ACTIVE, reason=reason, wake_at=again, wake_seen=seen)
+        writes = Writes(status=RunStatus.ACTIVE, reason=reason, wake_at=again, wake_seen=seen, spend=owed)
         self.stores.commit(writes, lease=carried.lease)
 
     def _result(self, state: RunState, stop: Stop, *, moved: bool) -> RunResult:

@@ -217,3 +217,21 @@ def test_a_result_says_how_the_slice_stopped(place: str, log: list[str]) -> None
     assert (result.run_id, result.status, result.reason, result.output) == (stage.run_id, "completed", "", "done")
     assert (result.usage, result.iterations, result.fence) == (Usage(20, 10), 2, 1)
     assert (stage.record.output, stage.record.usage, stage.record.cost_micros) == ("done", Usage(20, 10), 200)
+
+
+def test_what_a_lost_answer_cost_is_kept_where_the_store_did_not_take_the_answer(place: str, log: list[str]) -> None:
+    stage = Stage(place, [calls("book"), "done"], effect(log, "book"))
+    with pytest.raises(StoreUnavailableError):
+        stage.disturbed("commit", raises(StoreUnavailableError("down")))
+    assert (stage.lease, stage.record.begun_at, stage.record.status) == (None, None, RunStatus.ACTIVE)
+    assert stage.record.usage == Usage(10, 5)
+    assert stage.resume().status is RunStatus.COMPLETED
+    assert (stage.record.usage, stage.record.cost_micros, stage.record.iterations) == (Usage(30, 15), 300, 2)
+    assert log == ["book book"]
+
+
+def test_what_an_answer_cost_that_cannot_be_kept_is_kept(place: str, log: list[str]) -> None:
+    stage = Stage(place, [calls(("book", {"what": lambda: None})), "done"], effect(log, "book"))
+    with pytest.raises(ProviderError, match="cannot be kept"):
+        stage.run()
+    assert (stage.record.usage, stage.record.cost_micros) == (Usage(10, 5), 100)
