@@ -210,6 +210,8 @@ def refuse_resume(seen: Inspection, *, accept_revision: str | None = None, accep
         refuse_revision(record, get_agent(record.agent), accept_revision)
     if lease is not None and seen.live:
         raise ResumeConflictError(run_id=record.run_id, holder=lease.holder, until=lease.expires_at, fence=lease.fence)
+    if record.cancel_requested_at is not None:
+        return  # it would be ended, whatever else there is
     deaths = 0 if lease is None else lease.deaths + 1
     if record.status is RunStatus.QUARANTINED or deaths >= get_settings().resume.max_deaths:
         raise ResumeError(f"run {record.run_id} is quarantined: {record.reason or f'its worker died {deaths} times'}")
@@ -217,8 +219,7 @@ def refuse_resume(seen: Inspection, *, accept_revision: str | None = None, accep
         revised = accept_revision is not None and isinstance(error, AgentRevisionError) and error.found is not None
         if not (revised or (accept_stale and isinstance(error, StaleFrontierError))):
             raise error
-    if record.cancel_requested_at is None:
-        refuse_if_undecidable(seen.plan)
+    refuse_if_undecidable(seen.plan)
 
 
 def describe(seen: Inspection) -> str:

@@ -7,7 +7,7 @@ from adk_django import runs
 from adk_django.core.checkpoint import PendingCall
 from adk_django.core.decide import AskModel, Commit, Decision, Dispatch, Probe, Stop, Transact
 from adk_django.core.effects import Claim
-from adk_django.core.record import RunRecord, Writes
+from adk_django.core.record import RunRecord, RunStatus, Writes
 from adk_django.core.state import RunState
 from adk_django.exceptions import ProviderError
 from adk_django.management import facts
@@ -42,7 +42,7 @@ class DrivingCommand(AdkCommand):
             "usage": facts.of_usage(result.usage),
             "iterations": result.iterations,
         }
-        if not progress.moved:
+        if not (progress.moved or result.status is RunStatus.CANCELLED):
             raise _stood_still(result)
         self.say(f"stopped: {result.status}" + (f": {result.reason}" if result.reason else ""))
         if result.output is not None:

@@ -18,6 +18,8 @@ def both(*args: str, **env: str):
     assert rows() == before
     real = command("adk_resume", "r", *args, **env)
     assert dry.code == real.code, (dry, real)
+    if "json" in args:
+        assert dry.json["error"]["code"] == real.json["error"]["code"]
     return real
 
 
@@ -193,11 +195,15 @@ def test_an_operator_accepts_another_revision_or_an_old_frontier():
 
 
 @ON_DEFAULT
-def test_a_cancel_that_was_asked_for_is_carried_out():
+@pytest.mark.parametrize("name", ["sound", "damaged", "quarantined"])
+def test_a_cancel_that_was_asked_for_is_carried_out(name):
     begin("doubter", "r")
+    if name != "sound":
+        REFUSALS[name][0]()
     runs.cancel("r", tenant=TENANT, by="Ada", reason="enough")
     dry = command("adk_resume", "r", "--dry-run")
     assert (dry.code, dry.err) == (0, "")
     ended = command("adk_resume", "r")
     assert (ended.code, ended.err) == (0, "")
     assert "stopped: cancelled: cancelled by Ada: enough" in ended.out.splitlines()
+    assert Run.objects.get().status == "cancelled"
