@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, cast
 
+from asgiref.sync import async_to_sync
+
 from adk_django.agents import Agent
 from adk_django.asynchronous import Left, in_pool, in_thread
 from adk_django.conf import Tools
@@ -16,7 +18,8 @@ from adk_django.core.checkpoint import PendingCall
 from adk_django.core.codec import EncodeError
 from adk_django.core.effects import Claim, EffectClass, Outcome, OutcomeKind
 from adk_django.core.record import Answer, RunRecord
-from adk_django.core.state import Failure, Reply, RunState
+from adk_django.core.seen import Failure, Reply
+from adk_django.core.state import RunState
 from adk_django.exceptions import AdkError
 from adk_django.stores.base import Stores
 from adk_django.tools import CONTEXT, ArgumentsRefusedError, ProbeAnswer, Tool, ToolContext, ToolRefused
@@ -107,7 +110,8 @@ class Bodies:
     def _run(self, body: Callable[[], Any], seconds: float, late: Callable[[Any], None] | None) -> Any:
         def here() -> Any:
             result = body()
-            return asyncio.run(asyncio.wait_for(result, seconds)) if isinstance(result, Coroutine) else result
+            # Not by asyncio.run: what it asks of Django has to come back to this thread, whose connection this is.
+            return async_to_sync(asyncio.wait_for)(result, seconds) if isinstance(result, Coroutine) else result
 
         if self._inline:
             return here()

@@ -10,7 +10,8 @@ from adk_django.core.decide import AskModel, Commit, Decision, Dispatch, Probe, 
 from adk_django.core.effects import Claim
 from adk_django.core.messages import Message
 from adk_django.core.record import Writes, Written
-from adk_django.core.state import Answered, Attempted, Probed, RunState
+from adk_django.core.seen import Answered, Attempted, Probed
+from adk_django.core.state import RunState
 
 
 class Ports(Protocol):

@@ -10,12 +10,13 @@ from adk_django.checkpointer import Checkpointer
 from adk_django.core.checkpoint import Checkpoint, CheckpointBoundary, HistoryHandle, PendingCall
 from adk_django.core.codec import EncodeError
 from adk_django.core.effects import Claim, EffectClass, Slot, arguments_digest
+from adk_django.core.known import Setting
 from adk_django.core.lease import RunLease
 from adk_django.core.messages import Message, Usage
 from adk_django.core.plan import ResumePlan, plan
 from adk_django.core.record import Approval, ApprovalState, RunRecord, RunStatus
 from adk_django.core.redaction import contains_mask
-from adk_django.core.state import RunState, Setting
+from adk_django.core.state import RunState
 from adk_django.exceptions import (
     AdkError,
     CheckpointDamagedError,

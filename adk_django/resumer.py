@@ -9,10 +9,10 @@ from adk_django.asynchronous import in_pool, in_testcase, off_loop, sync_only
 from adk_django.checkpointer import Checkpointer
 from adk_django.conf import get_settings
 from adk_django.core.checkpoint import Checkpoint
+from adk_django.core.known import Setting
 from adk_django.core.lease import LeasePolicy, RunLease
 from adk_django.core.plan import ResumePlan
 from adk_django.core.record import RunRecord, RunStatus, Writes
-from adk_django.core.state import Setting
 from adk_django.exceptions import (
     AdkError,
     AgentRevisionError,

@@ -14,7 +14,7 @@ from adk_django.conf import get_settings
 from adk_django.core.effects import Claim, Outcome, OutcomeKind, Slot, arguments_digest
 from adk_django.core.record import Answer, Approval, RunRecord, RunStatus, Writes
 from adk_django.core.redaction import contains_mask
-from adk_django.core.state import Reply
+from adk_django.core.seen import Reply
 from adk_django.exceptions import (
     ApprovalError,
     CallNotFoundError,

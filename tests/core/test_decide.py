@@ -9,9 +9,11 @@ import pytest
 from adk_django.core.checkpoint import CheckpointBoundary, HistoryHandle, PendingCall
 from adk_django.core.decide import AskModel, Commit, Decision, Dispatch, Probe, Stop, Transact, decide
 from adk_django.core.effects import ClaimState, EffectClass, Outcome, OutcomeKind, Slot, arguments_digest
+from adk_django.core.known import Setting
 from adk_django.core.messages import Message, ToolCall, Usage
 from adk_django.core.record import Answer, ApprovalState, RunRecord, RunStatus, Spend, Writes, Written
-from adk_django.core.state import Answered, Attempted, Failure, NotEntered, Probed, Reply, RunState, Setting
+from adk_django.core.seen import Answered, Attempted, Failure, NotEntered, Probed, Reply
+from adk_django.core.state import RunState
 
 AT = datetime(2025, 1, 1, tzinfo=UTC)
 RECORD = RunRecord("acme", "run_1", "booking", "go", "00" * 32, begun_at=AT)
@@ -78,7 +80,9 @@ def test_a_claim_that_was_not_entered_is_given_back_before_anything_else() -> No
     assert [claim.slot for claim in writes.abandoned] == [Slot(1, 1)]
     assert writes.status is None
     again = state.committed(commit(state), Written(at=AT))
-    assert [claim.attempt for claim in commit(again).claims] == [1]
+    first, second = state.claims[Slot(1, 1)], commit(again).claims[0]
+    assert (second.attempt, second.replaces) == (2, None)
+    assert second.token != first.token  # what the first may still bring is not the second's
 
 
 @pytest.mark.parametrize(

