@@ -21,7 +21,7 @@ from adk_django.core.record import Answer, RunRecord
 from adk_django.core.seen import Failure, Reply
 from adk_django.core.state import RunState
 from adk_django.exceptions import AdkError
-from adk_django.stores.base import Stores
+from adk_django.stores.bundle import Stores
 from adk_django.tools import CONTEXT, ArgumentsRefusedError, ProbeAnswer, Tool, ToolContext, ToolRefused
 
 logger = logging.getLogger(__name__)

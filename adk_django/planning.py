@@ -30,7 +30,8 @@ from adk_django.exceptions import (
 )
 from adk_django.recorded import Recorded
 from adk_django.resumer import not_registered, refuse_revision, setting_of
-from adk_django.stores.base import IdempotencyStore, Stores
+from adk_django.stores.base import IdempotencyStore
+from adk_django.stores.bundle import Stores
 
 
 @sync_only

@@ -35,7 +35,7 @@ from adk_django.core.state import RunState
 from adk_django.exceptions import CheckpointError, ProviderError, StoreUnavailableError
 from adk_django.leases import RETRY_SECONDS, Leaseholder
 from adk_django.providers.base import ModelProvider, ModelRequest, ModelResponse
-from adk_django.stores.base import Stores
+from adk_django.stores.bundle import Stores
 from adk_django.tools import ArgumentsRefusedError
 
 Watch = Callable[[RunState, Decision], None]

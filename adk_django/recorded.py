@@ -26,7 +26,7 @@ from adk_django.exceptions import (
     MaskedArgumentsError,
     StaleFrontierError,
 )
-from adk_django.stores.base import Stores
+from adk_django.stores.bundle import Stores
 
 
 class Recorded:

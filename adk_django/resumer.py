@@ -23,7 +23,8 @@ from adk_django.exceptions import (
 from adk_django.leases import Leaseholder
 from adk_django.recorded import Recorded
 from adk_django.stores import complete
-from adk_django.stores.base import HistoryStore, IdempotencyStore, LeaseStore, Stores
+from adk_django.stores.base import HistoryStore, IdempotencyStore, LeaseStore
+from adk_django.stores.bundle import Stores
 
 CLAIM_SECONDS = 300
 

@@ -39,7 +39,8 @@ from adk_django.ports import RunPorts, Watch
 from adk_django.providers.base import ModelProvider
 from adk_django.resumer import ResumedRun, Resumer, give_back, refuse_revision, setting_of, store_refusal
 from adk_django.stores import complete
-from adk_django.stores.base import HistoryStore, IdempotencyStore, LeaseStore, Stores
+from adk_django.stores.base import HistoryStore, IdempotencyStore, LeaseStore
+from adk_django.stores.bundle import Stores
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from adk_django.core.lease import RunLease
 from adk_django.core.record import Writes, Written
-from adk_django.stores.base import Stores
+from adk_django.stores.bundle import Stores
 from adk_django.testing import Crasher
 from adk_django.tools import Tool, ToolContext, tool
 

@@ -22,7 +22,7 @@ from adk_django.core.state import RunState
 from adk_django.recorded import Recorded
 from adk_django.resumer import setting_of
 from adk_django.runner import AgentRunner, RunResult
-from adk_django.stores.base import Stores
+from adk_django.stores.bundle import Stores
 from adk_django.stores.memory_space import FrontierRow
 from adk_django.testing import Crash, Crasher, ScriptedProvider
 from adk_django.testing.scripted import Script

@@ -12,7 +12,7 @@ from adk_django.core.plan import ToolDisposition
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import IndeterminateToolCallError
 from adk_django.planning import Inspection, describe, inspection, plan_resume, refuse_if_undecidable
-from adk_django.stores.base import Stores
+from adk_django.stores.bundle import Stores
 from tests.props import broken, calls, effect, raises, usual
 from tests.stage import Stage
 from tests.worlds import TENANT
@@ -29,8 +29,8 @@ def inspected(stage: Stage, stores: Stores | None = None) -> Inspection:
     return inspection(stores or runner.stores, stage.record, runner.checkpointer, strict=False)
 
 
-def test_every_call_is_looked_up_whatever_the_frontier_says_of_it(place: str, log: list[str]) -> None:
-    stage = Stage(place, [calls("search", "book", "mail", "touch"), "done"], *usual(log))
+def test_every_call_is_looked_up_whatever_the_frontier_says_of_it(log: list[str]) -> None:
+    stage = Stage("memory", [calls("search", "book", "mail", "touch"), "done"], *usual(log))
     stage.die("tool mail")
     assert plan(stage) == {"1.1": "completed", "1.2": "completed", "1.3": "indeterminate", "1.4": "never_ran"}
     marked = replace(stage.frontier, pending=tuple(replace(call, dispatched=True) for call in stage.frontier.pending))

@@ -13,7 +13,7 @@ from adk_django.core.checkpoint import CheckpointPolicy
 from adk_django.core.messages import Usage
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import CheckpointPassedError, CheckpointTooLargeError, StoreUnavailableError
-from adk_django.stores.base import Stores
+from adk_django.stores.bundle import Stores
 from tests.props import broken, calls, effect, raises, usual
 from tests.stage import Stage
 from tests.worlds import TENANT
@@ -65,13 +65,13 @@ def test_records_of_a_later_turn_tell_that_the_frontier_was_passed(place: str, l
     assert log == ["book book"]
 
 
-def test_a_failed_save_is_seen_by_everybody(place: str, log: list[str], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_save_is_seen_by_everybody(log: list[str], caplog: pytest.LogCaptureFixture) -> None:
     heard: list[dict[str, Any]] = []
 
     def hear(**kwargs: Any) -> None:
         heard.append(kwargs)
 
-    stage = Stage(place, [calls(BIG), "done"], *usual(log), policy=CAP)
+    stage = Stage("memory", [calls(BIG), "done"], *usual(log), policy=CAP)
     signals.save_failed.connect(hear)
     try:
         runner = stage.runner()
@@ -94,8 +94,8 @@ def test_the_end_is_recorded_even_where_its_text_is_over_the_cap(place: str, log
     assert (stage.record.usage, stage.record.failed_save[:3]) == (Usage(10, 5), "end")
 
 
-def test_a_later_save_that_succeeds_makes_the_run_resumable_and_whole_again(place: str, log: list[str]) -> None:
-    stage = Stage(place, [calls("search"), calls("book"), "done"], *usual(log), wrap=failing(2))
+def test_a_later_save_that_succeeds_makes_the_run_resumable_and_whole_again(log: list[str]) -> None:
+    stage = Stage("memory", [calls("search"), calls("book"), "done"], *usual(log), wrap=failing(2))
     stage.die("tool book")
     assert (stage.record.failed_save, stage.frontier.turn) == ("", 2)
     stage.wrap = lambda stores: stores
@@ -165,7 +165,7 @@ def test_a_claim_that_cannot_be_written_is_no_save_and_enters_nothing(log: list[
     assert log == ["book book"]
 
 
-def test_what_cannot_be_kept_as_a_result_is_told_and_counts_as_made(place: str, log: list[str]) -> None:
+def test_what_cannot_be_kept_as_a_result_is_told_and_counts_as_made(log: list[str]) -> None:
     stage = Stage(
         place, [calls("book"), "done"], effect(log, "book", then=lambda context: [{"lock": threading.Lock()}])
     )
@@ -175,7 +175,7 @@ def test_what_cannot_be_kept_as_a_result_is_told_and_counts_as_made(place: str, 
         "the call was made and returned, but its result could not be kept: _thread.lock at $.value[0].lock"
     )
     assert stage.claim("1.1").state == "done"
-    big = Stage(place, [calls("book"), "done"], effect(log, "book", then=lambda context: "x" * 300_000))
+    big = Stage("memory", [calls("book"), "done"], effect(log, "book", then=lambda context: "x" * 300_000))
     assert big.run().status is RunStatus.COMPLETED
     assert "over the cap of 262144" in big.results[0]
 

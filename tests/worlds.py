@@ -9,7 +9,7 @@ from adk_django.core.record import Answer, ApprovalState, RunStatus
 from adk_django.exceptions import IndeterminateToolCallError, LeaseLostError
 from adk_django.runner import AgentRunner, RunResult
 from adk_django.stores import complete
-from adk_django.stores.base import Stores
+from adk_django.stores.bundle import Stores
 from adk_django.stores.memory import MemoryCheckpointStore, MemorySpace
 from adk_django.testing import Crash, EffectLog, FakeClock
 from adk_django.testing.crashes import Crasher

@@ -30,6 +30,7 @@ from adk_django.exceptions import (
     CallNotFoundError,
     CheckpointNotFoundError,
     ConfigurationError,
+    FenceLostError,
     ProviderError,
     RequestNotFoundError,
     RunLeaseError,
@@ -43,6 +44,7 @@ _CODES: Final[tuple[tuple[type[BaseException], int], ...]] = (  # the first that
     (CheckpointNotFoundError, 1),
     (CallNotFoundError, 1),
     (RequestNotFoundError, 1),
+    (FenceLostError, 4),  # the lease store forgot: nobody holds the run
     (RunLeaseError, 3),
     (ConfigurationError, 5),
     (ProviderError, 5),

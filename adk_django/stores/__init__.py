@@ -8,7 +8,8 @@ from django.utils.module_loading import import_string
 
 from adk_django.conf import get_settings
 from adk_django.exceptions import ConfigurationError
-from adk_django.stores.base import CheckpointStore, HistoryStore, IdempotencyStore, LeaseStore, RunStore, Stores
+from adk_django.stores.base import CheckpointStore, HistoryStore, IdempotencyStore, LeaseStore
+from adk_django.stores.bundle import Stores
 from adk_django.stores.memory import (
     MemoryCheckpointStore,
     MemoryHistoryStore,
@@ -18,6 +19,7 @@ from adk_django.stores.memory import (
     MemorySpace,
     MemoryStores,
 )
+from adk_django.stores.runs import RunStore
 
 PROCESS_SPACE = MemorySpace()  # where memory stores that ADK["STORES"] names keep everything, for this process
 

@@ -25,7 +25,8 @@ from adk_django.exceptions import (
     RunConflictError,
     RunForgottenError,
 )
-from adk_django.stores.base import CheckpointStore, HistoryStore, LeaseStore, Stores
+from adk_django.stores.base import CheckpointStore, HistoryStore, LeaseStore
+from adk_django.stores.bundle import Stores
 from adk_django.stores.memory_claims import MemoryIdempotencyStore
 from adk_django.stores.memory_runs import MemoryRunStore
 from adk_django.stores.memory_space import FrontierRow, InSpace, Line, MemorySpace

@@ -13,8 +13,9 @@ from adk_django.exceptions import (
     RunConflictError,
     SettlementError,
 )
-from adk_django.stores.base import IdempotencyStore, tell_contradiction, was_settled_before
+from adk_django.stores.base import IdempotencyStore
 from adk_django.stores.memory_space import ClaimRow, InSpace, RunRows
+from adk_django.stores.shared import tell_contradiction, was_settled_before
 
 
 class MemoryIdempotencyStore(InSpace, IdempotencyStore):

@@ -14,8 +14,8 @@ from adk_django.exceptions import (
     RequestNotFoundError,
     RunForgottenError,
 )
-from adk_django.stores.base import RunStore
 from adk_django.stores.memory_space import ApprovalRow, InSpace, RunRows
+from adk_django.stores.runs import RunStore
 
 
 class MemoryRunStore(InSpace, RunStore):

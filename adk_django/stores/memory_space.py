@@ -12,7 +12,7 @@ from adk_django.core.effects import Claim, ClaimState, Outcome, Slot
 from adk_django.core.lease import RunLease
 from adk_django.core.record import Approval, RunRecord, Spend
 from adk_django.exceptions import LeaseLostError
-from adk_django.stores.base import readable
+from adk_django.stores.shared import readable
 
 
 @dataclass(frozen=True)

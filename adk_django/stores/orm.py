@@ -12,7 +12,8 @@ from adk_django.core.lease import RunLease
 from adk_django.core.messages import Message
 from adk_django.core.record import Writes, Written
 from adk_django.exceptions import RunConflictError
-from adk_django.stores.base import CheckpointStore, HistoryStore, Stores
+from adk_django.stores.base import CheckpointStore, HistoryStore
+from adk_django.stores.bundle import Stores
 from adk_django.stores.orm_apply import Scope, apply
 from adk_django.stores.orm_base import OnAlias, lost
 from adk_django.stores.orm_claims import OrmIdempotencyStore

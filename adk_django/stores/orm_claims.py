@@ -9,11 +9,12 @@ from adk_django import models
 from adk_django.core.effects import HELD_STATES, Claim, ClaimState, Outcome, Slot
 from adk_django.core.record import Answer, Writes
 from adk_django.exceptions import CallNotFoundError, RunConflictError, SettlementError
-from adk_django.stores.base import IdempotencyStore, tell_contradiction, was_settled_before
+from adk_django.stores.base import IdempotencyStore
 from adk_django.stores.orm_apply import Applied, Scope, apply
 from adk_django.stores.orm_base import OnAlias, lost
 from adk_django.stores.orm_call_parts import acceptable, of_slot, settled, told, woken
 from adk_django.stores.orm_rows import claim_of, same
+from adk_django.stores.shared import tell_contradiction, was_settled_before
 from adk_django.stores.sql import AT, Clock, Dialect, Part, Sql, mapped, run_joined
 
 _OPEN_TO_EVIDENCE = (

@@ -18,7 +18,7 @@ from adk_django.core.lease import RunLease
 from adk_django.core.messages import Usage
 from adk_django.core.record import Approval, ApprovalState, RunRecord, RunStatus
 from adk_django.exceptions import CheckpointDamagedError, CheckpointFormatError, HistoryUnavailableError
-from adk_django.stores.base import readable
+from adk_django.stores.shared import readable
 
 
 def later(at: datetime, seconds: float) -> datetime:

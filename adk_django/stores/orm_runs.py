@@ -13,11 +13,11 @@ from adk_django.core.effects import Claim
 from adk_django.core.record import Approval, ApprovalState, RunRecord, RunStatus, Writes, Written
 from adk_django.exceptions import ApprovalConflictError, ApprovalError, ApprovalExpiredError, RunForgottenError
 from adk_django.fields import instant
-from adk_django.stores.base import RunStore
 from adk_django.stores.orm_apply import Scope, apply
 from adk_django.stores.orm_base import OnAlias, lost
 from adk_django.stores.orm_call_parts import ENDED, told, woken
 from adk_django.stores.orm_rows import approval_of, record_of, record_row
+from adk_django.stores.runs import RunStore
 from adk_django.stores.sql import AT, Clock, Dialect, Part, Sql, mapped, run_joined
 
 _SPENT = ("input_tokens", "output_tokens", "unknown_calls", "cost_micros")

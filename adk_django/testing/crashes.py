@@ -24,7 +24,7 @@ from adk_django.agents import Agent
 from adk_django.core.lease import RunLease
 from adk_django.core.record import Writes, Written
 from adk_django.providers.base import ModelProvider, ModelRequest, ModelResponse
-from adk_django.stores.base import Stores
+from adk_django.stores.bundle import Stores
 from adk_django.tools import Tool
 
 When = Literal["before", "after"]

@@ -6,7 +6,7 @@ from django.db import connections
 
 from adk_django import models
 from adk_django.fields import InstantField
-from adk_django.stores.base import Stores
+from adk_django.stores.bundle import Stores
 from adk_django.stores.orm import (
     OrmCheckpointStore,
     OrmHistoryStore,

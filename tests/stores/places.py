@@ -2,7 +2,7 @@
 
 from functools import cached_property
 
-from adk_django.stores.base import Stores
+from adk_django.stores.bundle import Stores
 from adk_django.stores.memory import MemorySpace, memory_stores
 from adk_django.testing import FakeClock, StoreConformance
 

@@ -13,7 +13,7 @@ from adk_django.core.lease import RunLease
 from adk_django.core.messages import Message, ToolResult
 from adk_django.core.record import RunRecord, RunStatus, Writes, Written
 from adk_django.exceptions import LeaseLostError, StoreUnavailableError
-from adk_django.stores.base import Stores
+from adk_django.stores.bundle import Stores
 from adk_django.stores.memory import (
     MemoryCheckpointStore,
     MemoryHistoryStore,

@@ -9,7 +9,7 @@ import pytest
 
 from adk_django.core.effects import ClaimState
 from adk_django.exceptions import ResumeConflictError
-from adk_django.stores.base import Stores
+from adk_django.stores.bundle import Stores
 from adk_django.stores.memory import (
     MemoryCheckpointStore,
     MemoryHistoryStore,

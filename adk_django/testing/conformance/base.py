@@ -18,7 +18,7 @@ from adk_django.core.lease import RunLease
 from adk_django.core.messages import Message
 from adk_django.core.record import RunRecord
 from adk_django.exceptions import LeaseLostError
-from adk_django.stores.base import Stores
+from adk_django.stores.bundle import Stores
 
 E = TypeVar("E", bound=BaseException)
 

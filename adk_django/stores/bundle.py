@@ -1,0 +1,135 @@
+"""The stores a run lives in, as one, and their commit."""
+
+from dataclasses import dataclass, replace
+
+from adk_django.asynchronous import Left, in_testcase, in_thread
+from adk_django.core.checkpoint import HistoryHandle
+from adk_django.core.lease import RunLease
+from adk_django.core.record import Writes, Written
+from adk_django.exceptions import (
+    CheckpointError,
+    RunConflictError,
+    RunLeaseError,
+    SettlementError,
+    StoreUnavailableError,
+)
+from adk_django.stores.base import CheckpointStore, HistoryStore, IdempotencyStore, LeaseStore
+from adk_django.stores.runs import RunStore
+
+
+@dataclass(frozen=True)
+class Stores:
+    """The stores a run lives in, and its commit.
+
+    This commit goes store by store, in an order each prefix of which a resume understands; stores that share a
+    database override it with one statement.
+    """
+
+    checkpoints: CheckpointStore
+    leases: LeaseStore
+    idempotency: IdempotencyStore
+    history: HistoryStore
+    runs: RunStore
+    save_timeout_seconds: float | None = None
+
+    @property
+    def joins(self) -> frozenset[str]:
+        """The database aliases in whose transactions this commit can take part: where transactional tools may
+        write."""
+        return frozenset()
+
+    def refuse_transaction(self) -> None:
+        """Raise ConfigurationError inside a caller's transaction on the run's database:
+
+        A roll-back would undo what is recorded of effects that stay.
+        """
+
+    def commit(self, writes: Writes, *, lease: RunLease, joined: bool = False) -> Written:
+        """Write all of ``writes`` under the lease's fence; return what stands.
+
+        ``writes`` comes masked and sized. Facts first, progress next, claims last: a body is entered only after
+        everything before it is durable. A frontier or delta that its store refuses is left out, with its requests,
+        and noted. ``joined`` is for stores that share the database of a transactional tool, whose transaction it then
+        ends in. Raise StoreUnavailableError where a store that is down keeps people from being asked.
+        """
+        fence, tenant, run_id = lease.fence, lease.tenant, lease.run_id
+        second = self._facts(writes, fence)
+        asks, (writes, handle, refusal) = bool(writes.requests), self._progress(writes, fence)
+        if asks and refusal is not None and not isinstance(refusal, CheckpointError | RunConflictError):
+            facts = replace(writes, failed_save=None)  # the frontier that stands is not passed: nothing was asked
+            self.runs.write(run_id, tenant=tenant, writes=facts, fence=fence)
+            raise StoreUnavailableError(f"nobody could be asked: {refusal}") from refusal
+        row = self.runs.write(run_id, tenant=tenant, writes=writes, fence=fence)
+        begun = (
+            (claim, self.idempotency.begin(claim, fence=fence)) for claim in writes.claims if self.runs.gate(claim)
+        )
+        ours = tuple(found for claim, found in begun if found.token == claim.token)
+        if writes.resets_deaths:
+            self.leases.progressed(lease)
+        if writes.ends:
+            self.checkpoints.forget(run_id, tenant=tenant, fence=fence)
+        if second or len(ours) < len(writes.claims):
+            found = {claim.slot: claim for claim in self.idempotency.look_up(run_id, tenant=tenant)}
+            asked = {item.slot: item for item in self.runs.approvals(run_id, tenant=tenant)}
+            row = replace(row, standing=found, approvals=asked)
+        return replace(row, claims=ours, handle=handle, failed_save=writes.failed_save or "", refusal=refusal)
+
+    def _facts(self, writes: Writes, fence: int) -> bool:
+        """Write what is known of calls; return whether somebody else's answer came first."""
+        second = False
+        for claim in writes.outcomes:
+            if claim.outcome is None:
+                continue
+            try:
+                self.idempotency.record(claim, claim.outcome, fence=fence)
+            except RunConflictError:
+                second = True
+        for claim in writes.failures:
+            self.idempotency.note_error(claim, fence=fence)
+        for item in writes.settlements:
+            claim = item.claim
+            try:
+                self.idempotency.settle(
+                    claim.run_id,
+                    claim.slot,
+                    tenant=claim.tenant,
+                    answer=item.answer,
+                    outcome=item.outcome,
+                    by=item.by,
+                    reason=item.reason,
+                )
+            except SettlementError:
+                second = True
+        for claim in writes.abandoned:
+            self.idempotency.abandon(claim, fence=fence)
+        return second
+
+    def _progress(self, writes: Writes, fence: int) -> tuple[Writes, HistoryHandle | None, Exception | None]:
+        """Write transcript and frontier;
+
+        Where a store refuses, return the commit without them, noted, and the refusal.
+        """
+
+        def save() -> HistoryHandle | None:
+            handle = None
+            if writes.delta and writes.extends is not None:
+                handle = self.history.append(writes.extends, writes.delta, fence=fence)
+            if writes.frontier is not None:
+                self.checkpoints.put(writes.frontier, fence=fence)
+            return handle
+
+        if not writes.delta and writes.frontier is None:
+            return writes, None, None
+        try:
+            here = self.save_timeout_seconds is None or in_testcase()
+            handle = save() if here else in_thread(save).wait(self.save_timeout_seconds)
+        except RunLeaseError:
+            raise
+        except Left:
+            refusal: Exception = StoreUnavailableError(f"the save took longer than {self.save_timeout_seconds} seconds")
+        except Exception as error:  # noqa: BLE001  # whatever a store raises, a failed save never fails the run
+            refusal = error
+        else:
+            return (writes if writes.frontier is None else replace(writes, failed_save="")), handle, None
+        note = f"{writes.boundary_name or 'end'}: {type(refusal).__name__}: {refusal}"
+        return writes.without_progress(note), None, refusal

@@ -1,0 +1,33 @@
+"""What every kind of store does alike."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from adk_django import signals
+from adk_django.core.codec import DecodeError
+from adk_django.core.effects import Claim, EffectClass
+from adk_django.exceptions import (
+    CheckpointDamagedError,
+)
+from adk_django.stores.base import IdempotencyStore
+
+
+@contextmanager
+def readable(what: str) -> Iterator[None]:
+    """Raise CheckpointDamagedError, naming ``what``, where the block meets a payload that cannot be read."""
+    try:
+        yield
+    except DecodeError as error:
+        raise CheckpointDamagedError(f"{what} cannot be read: {error}") from error
+
+
+def was_settled_before(claim: Claim) -> bool:
+    """Return whether a claim whose slot was claimed again had been settled never-ran: others are simply repeated."""
+    return claim.effect is EffectClass.EFFECTFUL
+
+
+def tell_contradiction(claim: Claim) -> None:
+    """Signal that evidence contradicts what a call was settled as."""
+    signals.evidence_contradicts.send_robust(
+        sender=IdempotencyStore, tenant=claim.tenant, run_id=claim.run_id, call=str(claim.slot)
+    )
