@@ -153,8 +153,8 @@ def test_the_live_run_goes_on_with_what_really_came_back(log: list[str]) -> None
     assert stored is not None and stored.value != SECRET
 
 
-def test_the_newest_frontier_and_the_note_are_asked_of_the_store(place: str, log: list[str]) -> None:
-    stage = Stage(place, [calls("book"), "done"], *usual(log))
+def test_the_newest_frontier_and_the_note_are_asked_of_the_store(log: list[str]) -> None:
+    stage = Stage("memory", [calls("book"), "done"], *usual(log))
     stage.die("tool book")
     checkpointer = stage.runner().checkpointer
     assert checkpointer.latest(stage.run_id, tenant=TENANT) == stage.frontier

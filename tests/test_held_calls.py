@@ -106,6 +106,15 @@ def test_an_approval_is_void_for_arguments_that_were_changed_in_the_frontier(pla
     assert log == ["wire more"]
 
 
+def test_a_request_is_put_anew_where_the_arguments_changed_before_its_answer(log: list[str]) -> None:
+    stage = Stage("memory", [calls("wire"), "done"], *usual(log))
+    stage.run()
+    old = stage.request("1.1").request_id
+    stage.edit_frontier('"what":"wire"', '"what":"more"')
+    assert stage.resume().status is RunStatus.WAITING
+    assert (stage.request("1.1").request_id != old, stage.request("1.1").arguments) == (True, {"what": "more"})
+
+
 def test_an_approval_changed_under_a_worker_holds_the_claim_back(place: str, log: list[str]) -> None:
     stage = Stage(place, [calls("wire"), "done"], *usual(log))
     stage.run()
@@ -118,8 +127,8 @@ def test_an_approval_changed_under_a_worker_holds_the_claim_back(place: str, log
     assert log == ["wire wire"]
 
 
-def test_a_repeated_wait_asks_nobody_twice(place: str, log: list[str]) -> None:
-    stage = Stage(place, [calls("wire"), "done"], *usual(log))
+def test_a_repeated_wait_asks_nobody_twice(log: list[str]) -> None:
+    stage = Stage("memory", [calls("wire"), "done"], *usual(log))
     stage.run()
     before = len(stage.commits)
     assert stage.resume().status is RunStatus.WAITING
@@ -146,11 +155,9 @@ def test_a_call_nobody_can_be_asked_about_is_answered_and_the_run_goes_on(log: l
     assert stage.stores.runs.approvals(stage.run_id, tenant="acme") == ()
 
 
-def test_the_same_answer_again_is_quiet_another_is_a_conflict_and_a_late_one_expired(
-    place: str, log: list[str]
-) -> None:
+def test_the_same_answer_again_is_quiet_another_is_a_conflict_and_a_late_one_expired(log: list[str]) -> None:
     wire = effect(log, "wire", requires_approval=True, expires_seconds=60)
-    stage = Stage(place, [calls(("wire", {"what": "a"}), ("wire", {"what": "b"})), "done"], wire)
+    stage = Stage("memory", [calls(("wire", {"what": "a"}), ("wire", {"what": "b"})), "done"], wire)
     stage.run()
     assert stage.request("1.1").expires_seconds == 60
     stage.decide("1.1")

@@ -95,10 +95,10 @@ def test_a_tool_that_declares_nothing_is_not_repeated(log: list[str]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["read_only", "idempotent"])
-def test_a_call_that_may_be_repeated_is_made_again_under_its_key(place: str, log: list[str], kind: str) -> None:
+def test_a_call_that_may_be_repeated_is_made_again_under_its_key(log: list[str], kind: str) -> None:
     keys: list[str] = []
     stage = Stage(
-        place, [calls("act"), "done"], effect(log, "act", kind, lambda given: keys.append(given.idempotency_key))
+        "memory", [calls("act"), "done"], effect(log, "act", kind, lambda given: keys.append(given.idempotency_key))
     )
     stage.die("tool act", "after")
     assert stage.resume().status is RunStatus.COMPLETED
@@ -143,8 +143,8 @@ def test_exactly_the_calls_without_an_outcome_are_made(log: list[str], answered:
     assert stage.results == told_by
 
 
-def test_two_identical_calls_of_one_turn_are_two_effects_across_a_crash(place: str, log: list[str]) -> None:
-    stage = Stage(place, [calls("book", "book"), "done"], *usual(log))
+def test_two_identical_calls_of_one_turn_are_two_effects_across_a_crash(log: list[str]) -> None:
+    stage = Stage("memory", [calls("book", "book"), "done"], *usual(log))
     stage.die("tool book", nth=2)
     stage.settle("1.2", happened=False)
     assert stage.resume().status is RunStatus.COMPLETED
@@ -170,9 +170,9 @@ def test_a_body_that_raised_leaves_its_call_unknown_in_the_slice_that_made_it(pl
     assert (log, stage.results) == (["book book", "mail mail"], ["seat 12A", "mail mail"])
 
 
-def test_a_call_that_never_ran_is_made_again_under_the_same_key_as_the_next_attempt(place: str, log: list[str]) -> None:
+def test_a_call_that_never_ran_is_made_again_under_the_same_key_as_the_next_attempt(log: list[str]) -> None:
     seen: list[ToolContext] = []
-    stage = Stage(place, [calls("book"), "done"], effect(log, "book", then=seen.append))
+    stage = Stage("memory", [calls("book"), "done"], effect(log, "book", then=seen.append))
     stage.die("tool book")
     first = stage.claim("1.1")
     stage.settle("1.1", happened=False)

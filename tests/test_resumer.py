@@ -58,8 +58,8 @@ def test_the_loser_is_told_who_holds_the_run_and_reads_nothing_of_it(place: str,
     carried.release()
 
 
-def test_what_is_carried_is_gone_on_with_under_the_same_fence(place: str, log: list[str]) -> None:
-    stage = cut(place, log)
+def test_what_is_carried_is_gone_on_with_under_the_same_fence(log: list[str]) -> None:
+    stage = cut("memory", log)
     carried = resumer(stage).resume(stage.run_id, tenant=TENANT, worker="worker-7")
     assert carried is not None and carried.plan.safe and carried.checkpoint is not None
     fence = carried.lease.fence
@@ -90,8 +90,8 @@ def test_another_run_agent_or_revision_is_not_gone_on_with_by_what_was_carried(l
         stage.runner().resume(stage.agent, "another", tenant=TENANT, carried=carried)
 
 
-def test_another_agent_instructions_or_tools_are_refused_without_touching_the_run(place: str, log: list[str]) -> None:
-    stage = cut(place, log, revision=None)
+def test_another_agent_instructions_or_tools_are_refused_without_touching_the_run(log: list[str]) -> None:
+    stage = cut("memory", log, revision=None)
     fence = stage.record.fence
     pinned = stage.record.revision
     for agent in (
@@ -134,8 +134,8 @@ def test_a_call_whose_tool_became_effectful_is_claimed_before_it_is_made(log: li
 
 
 @pytest.mark.parametrize("damage", [('"format":1', '"format":"x"'), ('"turn":1', '"turn":"cos\\nsystem"'), ("{", "")])
-def test_a_damaged_frontier_is_refused_kept_and_said(place: str, log: list[str], damage: tuple[str, str]) -> None:
-    stage = cut(place, log)
+def test_a_damaged_frontier_is_refused_kept_and_said(log: list[str], damage: tuple[str, str]) -> None:
+    stage = cut("memory", log)
     stage.edit_frontier(*damage)
     with pytest.raises(CheckpointDamagedError):
         stage.resume()
@@ -221,8 +221,8 @@ def test_a_lease_store_that_forgot_its_fence_is_refused(log: list[str]) -> None:
     assert log == ["search search"]
 
 
-def test_a_loop_that_is_not_ours_holds_a_run_for_five_minutes(place: str, log: list[str]) -> None:
-    stage = cut(place, log)
+def test_a_loop_that_is_not_ours_holds_a_run_for_five_minutes(log: list[str]) -> None:
+    stage = cut("memory", log)
     with claim_resume(stage.stores.leases, stage.run_id, tenant=TENANT, holder="theirs") as claim:
         lease = claim.lease
         assert (lease.expires_at - lease.acquired_at).total_seconds() == pytest.approx(300)

@@ -57,8 +57,8 @@ def test_a_provider_that_fails_is_tried_again_ever_later_and_the_run_stays_activ
     assert waits == pytest.approx([5, 10, 20, 30], rel=0.1)
 
 
-def test_after_an_answer_a_failing_provider_is_tried_again_soon(place: str, log: list[str]) -> None:
-    stage = Stage(place, [calls("search")], *usual(log))
+def test_after_an_answer_a_failing_provider_is_tried_again_soon(log: list[str]) -> None:
+    stage = Stage("memory", [calls("search")], *usual(log))
     failing = stage.agent_with(provider=Fails(ConnectionError("reset")))
     stage.runner().create(stage.agent, "go", tenant=TENANT, run_id=stage.run_id, user=None)
     for _ in range(3):
@@ -125,8 +125,8 @@ def test_a_call_that_is_claimed_again_and_again_is_no_progress(log: list[str]) -
             stage.resume()
 
 
-def test_progress_counts_deaths_from_zero_again(place: str, log: list[str]) -> None:
-    stage = Stage(place, [calls("search"), calls("search"), "done"], *usual(log))
+def test_progress_counts_deaths_from_zero_again(log: list[str]) -> None:
+    stage = Stage("memory", [calls("search"), calls("search"), "done"], *usual(log))
     with override_settings(ADK={"RESUME": {"max_deaths": 3}}):
         stage.die("tool search")
         stage.die("tool search")
@@ -143,9 +143,9 @@ def test_progress_counts_deaths_from_zero_again(place: str, log: list[str]) -> N
         Message("assistant", (TextPart("one"), TextPart("two")), {"id": "msg", "null": None}),
     ],
 )
-def test_whatever_a_provider_adds_is_sent_back_as_it_came(place: str, log: list[str], message: Message) -> None:
+def test_whatever_a_provider_adds_is_sent_back_as_it_came(log: list[str], message: Message) -> None:
     more = Message("assistant", (*message.parts, ToolCall("dup", "search", {"what": "x"})), message.extra)
-    stage = Stage(place, [calls("search"), "done"], *usual(log))
+    stage = Stage("memory", [calls("search"), "done"], *usual(log))
     asked: list[ModelRequest] = []
 
     class Answers(ModelProvider):
@@ -211,8 +211,8 @@ def test_an_agent_without_a_provider_says_so_and_keeps_no_lease() -> None:
     assert stage.lease is None
 
 
-def test_a_result_says_how_the_slice_stopped(place: str, log: list[str]) -> None:
-    stage = Stage(place, [calls("search"), "done"], *usual(log))
+def test_a_result_says_how_the_slice_stopped(log: list[str]) -> None:
+    stage = Stage("memory", [calls("search"), "done"], *usual(log))
     result = stage.run()
     assert (result.run_id, result.status, result.reason, result.output) == (stage.run_id, "completed", "", "done")
     assert (result.usage, result.iterations, result.fence) == (Usage(20, 10), 2, 1)

@@ -167,7 +167,7 @@ def test_a_claim_that_cannot_be_written_is_no_save_and_enters_nothing(log: list[
 
 def test_what_cannot_be_kept_as_a_result_is_told_and_counts_as_made(log: list[str]) -> None:
     stage = Stage(
-        place, [calls("book"), "done"], effect(log, "book", then=lambda context: [{"lock": threading.Lock()}])
+        "memory", [calls("book"), "done"], effect(log, "book", then=lambda context: [{"lock": threading.Lock()}])
     )
     assert stage.run().status is RunStatus.COMPLETED
     (told,) = stage.results

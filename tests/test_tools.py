@@ -95,7 +95,7 @@ def test_what_does_not_fit_together_is_refused_when_it_is_declared(options: dict
         tool(kind, **options)(function)
 
 
-def test_arguments_are_checked_before_anything_is_claimed_and_no_value_is_told(place: str, log: list[str]) -> None:
+def test_arguments_are_checked_before_anything_is_claimed_and_no_value_is_told(log: list[str]) -> None:
     def book(seat: int, day: date) -> None:
         log.append("entered")
 
@@ -107,7 +107,7 @@ def test_arguments_are_checked_before_anything_is_claimed_and_no_value_is_told(p
         "[1]",
     ]
     asked = Message("assistant", tuple(ToolCall("id", "book", arguments) for arguments in bad))
-    stage = Stage(place, [])
+    stage = Stage("memory", [])
     stage.agent = stage.agent_with(tool(book), provider=Says(asked, Message.of("assistant", "done")))
     assert stage.run().status is RunStatus.COMPLETED
     assert (log, [outcome(stage, f"1.{n}").kind for n in range(1, 6)]) == ([], [OutcomeKind.INVALID] * 5)
@@ -117,7 +117,7 @@ def test_arguments_are_checked_before_anything_is_claimed_and_no_value_is_told(p
     assert not [item for item in stage.brought if "claim" in item]
 
 
-def test_arguments_reach_the_body_in_its_own_types_and_are_stored_as_they_are(place: str, log: list[str]) -> None:
+def test_arguments_reach_the_body_in_its_own_types_and_are_stored_as_they_are(log: list[str]) -> None:
     got: list[Any] = []
 
     @tool
@@ -125,15 +125,15 @@ def test_arguments_reach_the_body_in_its_own_types_and_are_stored_as_they_are(pl
         got.append((seat, day, copy))
 
     given = {"seat": {"row": 12}, "day": "2025-01-02", "copy": 1}
-    stage = Stage(place, [[("book", given)], "done"], book)
+    stage = Stage("memory", [[("book", given)], "done"], book)
     stage.die("commit facts")
     assert stage.resume().status is RunStatus.COMPLETED
     assert got == [(Seat(12), date(2025, 1, 2), 1.0)]
     assert isinstance(got[0][2], float)
 
 
-def test_arguments_that_hold_a_mask_are_not_made(place: str, log: list[str]) -> None:
-    stage = Stage(place, [], *usual(log))
+def test_arguments_that_hold_a_mask_are_not_made(log: list[str]) -> None:
+    stage = Stage("memory", [], *usual(log))
     masked = stage.runner().checkpointer.mask(SECRET)
     assert "a1B2" not in masked
     stage.provider.script = [[("book", {"what": masked}), ("touch", {"what": {"deep": [masked]}})], "done"]
@@ -209,10 +209,10 @@ def test_a_body_is_left_at_its_limit(log: list[str], kind: str, asynchronous: bo
         assert result.status is RunStatus.UNDECIDED and stage.claim("1.1").error.startswith("TimeoutError")
 
 
-def test_a_body_is_handed_what_identifies_its_attempt(place: str, log: list[str]) -> None:
+def test_a_body_is_handed_what_identifies_its_attempt(log: list[str]) -> None:
     seen: list[ToolContext] = []
     tools = [effect(log, name, kind, seen.append) for name, kind in (("a", "read_only"), ("b", "effectful"))]
-    stage = Stage(place, [calls("a", "b"), "done"], *tools)
+    stage = Stage("memory", [calls("a", "b"), "done"], *tools)
     assert stage.run(user="7").status is RunStatus.COMPLETED
     first, second = seen
     assert (first.attempt, first.deadline, second.attempt) == (None, None, 1)

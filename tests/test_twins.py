@@ -58,7 +58,7 @@ def test_a_twin_shares_the_doubt_of_its_owner_and_its_answer(place: str, log: li
     assert (log, stage.results) == (([], ["seat"] * 2) if answer else (["once x"], ["once x"] * 2))
 
 
-def test_an_error_is_copied_to_a_twin_of_its_turn_and_frees_the_key_for_later_ones(place: str, log: list[str]) -> None:
+def test_an_error_is_copied_to_a_twin_of_its_turn_and_frees_the_key_for_later_ones(log: list[str]) -> None:
     answers = iter([ToolRefused("sold out"), None])
 
     def then(context: Any) -> str:
@@ -66,7 +66,7 @@ def test_an_error_is_copied_to_a_twin_of_its_turn_and_frees_the_key_for_later_on
             raise error
         return "seat"
 
-    stage = Stage(place, [calls(X, X), calls(X), "done"], once(log, then=then))
+    stage = Stage("memory", [calls(X, X), calls(X), "done"], once(log, then=then))
     assert stage.run().status is RunStatus.COMPLETED
     first = stage.provider.requests[1].messages[-1].parts
     assert [(part.content, part.is_error) for part in first] == [("sold out", True)] * 2  # type: ignore[union-attr]

@@ -254,3 +254,9 @@ def test_a_claim_has_its_own_token_for_every_attempt_and_worker() -> None:
         commit(replace(state, record=replace(RECORD, salt="01" * 32))).claims[0].token,
     }
     assert len(tokens) == 4
+
+
+def test_what_only_reads_is_made_behind_a_denial_as_well() -> None:
+    asked = run("held_effectful", "effectful", "read_only")
+    denied = replace(asked.request_of(asked.pending[0]), state=ApprovalState.DENIED)
+    assert decide(replace(asked, approvals={Slot(1, 1): denied})) == Dispatch(asked.pending[2:])
