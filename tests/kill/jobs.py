@@ -13,7 +13,6 @@ from django.test import override_settings
 
 from adk_django import runs
 from adk_django.agents import Agent
-from adk_django.core.checkpoint import CheckpointPolicy
 from adk_django.exceptions import AdkError, RunLeaseError
 from adk_django.runner import AgentRunner, RunResult
 from adk_django.testing import EffectLog

@@ -135,11 +135,6 @@ class Child:
         self._over = True
         return os.waitstatus_to_exitcode(status)
 
-    @property
-    def alive(self) -> bool:
-        """Whether it has not ended."""
-        return Path(f"/proc/{self.pid}").exists()
-
     def stop(self) -> Self:
         """Stop it where it is: SIGSTOP."""
         os.kill(self.pid, signal.SIGSTOP)

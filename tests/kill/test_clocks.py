@@ -61,7 +61,7 @@ def test_what_it_writes_is_dated_by_the_store_and_its_lease_refuses_others(
 def test_it_neither_steals_a_live_lease_nor_leaves_a_lapsed_one(
     wrong_by: float, nursery: Nursery, alias: str, tmp_path: Path
 ) -> None:
-    world, log, gate = World(alias), EffectLog(tmp_path / "effects.log"), nursery.gate(tmp_path / "gate")
+    log, gate = EffectLog(tmp_path / "effects.log"), nursery.gate(tmp_path / "gate")
     hold = {"tool": "book", "when": "before", "gate": gate.path}
     first = worker(nursery, log, hold=hold)
     first.said("entered")

@@ -3,17 +3,17 @@
 import functools
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from django.db import connections, transaction
+from django.db import connections
 
 from adk_django.core.effects import ClaimState
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import StoreUnavailableError
-from adk_django.models import IdempotencyKey, Run
+from adk_django.models import IdempotencyKey
 from adk_django.runner import RunResult
 from adk_django.testing import EffectLog
 from adk_django.testing.crashes import Crasher
@@ -36,10 +36,9 @@ def ask(alias: str, sql: str, *given: Any) -> list[Any]:
 
 def terminate(alias: str, backend: int) -> None:
     """Terminate a connection, by way of another."""
-    other = connections.create_connection(alias)
-    with other.cursor() as cursor:
+    other: Any = connections.create_connection(alias)
+    with closing(other), other.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [backend])
-    other.close()
 
 
 def terminate_others(alias: str) -> int:
@@ -74,14 +73,14 @@ def test_a_commit_that_dies_waiting_is_made_by_the_next_connection(
     hold = {"tool": "book", "when": "after", "gate": gate.path}
     child = nursery.spawn("drive", run="run_1", scene="effectful", log=str(log.path), hold=hold)
     child.said("entered")
-    with transaction.atomic(using=alias):
-        Run.objects.using(alias).select_for_update().get(run_id="run_1")
+    locker: Any = connections.create_connection(alias)
+    with closing(locker), locker.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT 1 FROM adk_runs WHERE run_id = 'run_1' FOR UPDATE")
         gate.open()
-        ((own,),) = ask(alias, "SELECT pg_backend_pid()")
-        waiting = f"SELECT pid {OTHERS} AND wait_event_type = 'Lock'"
-        while not (found := ask(alias, waiting, own)):
-            assert child.alive
-        ask(alias, "SELECT pg_terminate_backend(%s, 10000)", found[0][0])
+        while not (waiting := ask(alias, "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'")):
+            pass
+        ask(alias, "SELECT pg_terminate_backend(%s, 10000)", waiting[0][0])
         assert IdempotencyKey.objects.using(alias).get().state == ClaimState.IN_FLIGHT.value
     assert child.said("result")["status"] == "completed"
     claim = IdempotencyKey.objects.using(alias).get()

@@ -75,9 +75,7 @@ def every_kill(
     listed = points(world, scene, tmp_path, using)
     assert len(listed) >= 8
     scene.asked.clear()
-    for point, log, run in killed(
-        world, name, nursery, tmp_path, listed, asynchronous=asynchronous, policy=policy
-    ):
+    for point, log, run in killed(world, name, nursery, tmp_path, listed, asynchronous=asynchronous, policy=policy):
         nothing_is_guessed(world, name, log, run)
         assert finish(world, scene, log, run, using=using).status is RunStatus.COMPLETED
         check(effects(log, run, using), wanted, str(point))

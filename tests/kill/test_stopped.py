@@ -88,9 +88,7 @@ def without_evidence(rows: dict[str, list[dict[str, Any]]]) -> dict[str, list[di
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("short", [False, True])
-def test_its_outcome_is_evidence_and_nothing_else_of_it_lands(
-    stage: Stage, *, short: bool, asynchronous: bool
-) -> None:
+def test_its_outcome_is_evidence_and_nothing_else_of_it_lands(stage: Stage, *, short: bool, asynchronous: bool) -> None:
     child = stage.stopped("book", "after", asynchronous=asynchronous, adk=SHORT if short else None)
     if not short:
         stage.lapse()
