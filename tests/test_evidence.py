@@ -117,6 +117,16 @@ def test_a_late_outcome_of_a_call_settled_completed_is_kept_and_changes_nothing(
     assert (stage.results, contradicted) == (["seat 12A"], [])
 
 
+def test_an_outcome_that_came_with_a_refused_claim_is_kept_and_that_claim_is_not(place: str, log: list[str]) -> None:
+    stage = Stage(place, [calls("book", "mail"), "done"], effect(log, "book"), effect(log, "mail"))
+    with pytest.raises(LeaseLostError):
+        stage.disturbed("commit facts", lambda: stage.world.steal(stage.run_id), nth=2)
+    evidence = stage.claim("1.1").evidence
+    assert (list(stage.claims), evidence and evidence.value) == (["1.1"], "book book")
+    assert stage.resume().status is RunStatus.COMPLETED
+    assert log == ["book book", "mail mail"]
+
+
 def test_an_answer_is_given_once_and_not_before_the_call_can_no_longer_be_made(place: str, log: list[str]) -> None:
     stage = Stage(place, [calls("book"), "done"], effect(log, "book"))
     deadline = _in_flight(stage)

@@ -8,11 +8,17 @@ from typing import Any
 
 import pytest
 
-from adk_django import signals
+from adk_django import ports, signals
 from adk_django.core.checkpoint import CheckpointPolicy
 from adk_django.core.messages import Usage
 from adk_django.core.record import RunStatus
-from adk_django.exceptions import CheckpointPassedError, CheckpointTooLargeError, StoreUnavailableError
+from adk_django.exceptions import (
+    CheckpointPassedError,
+    CheckpointTooLargeError,
+    IndeterminateToolCallError,
+    StoreUnavailableError,
+)
+from adk_django.leases import Leaseholder
 from adk_django.stores.bundle import Stores
 from tests.props import broken, calls, effect, raises, usual
 from tests.stage import Stage
@@ -192,3 +198,40 @@ def test_lone_surrogates_and_nul_travel_through_every_save(place: str, log: list
     fails = Stage(place, [calls("book"), "done"], effect(log, "book", then=raises(ValueError(text))))
     assert fails.run().status is RunStatus.UNDECIDED
     assert fails.claim("1.1").error == f"ValueError: {text}"
+
+
+def test_an_outcome_is_written_again_and_again_until_the_store_takes_it(
+    log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ports, "RETRY_SECONDS", 0)
+    left = [StoreUnavailableError("down")] * 3
+
+    def record(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if left:
+            raise left.pop()
+        return real(*args, **kwargs)
+
+    stage = Stage("memory", [calls("book"), "done"], *usual(log), wrap=broken("idempotency", record=record))
+    assert stage.run().status is RunStatus.COMPLETED
+    assert (log, left) == (["book book"], [])
+
+
+def test_an_outcome_that_no_store_took_until_the_lease_ended_leaves_its_call_in_doubt(
+    log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ports, "RETRY_SECONDS", 0)
+    tries: list[int] = []
+    monkeypatch.setattr(Leaseholder, "late", property(lambda holder: len(tries) > 3))
+
+    def record(real: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        tries.append(1)
+        raise StoreUnavailableError("down")
+
+    stage = Stage("memory", [calls("book"), "done"], *usual(log), wrap=broken("idempotency", record=record))
+    with pytest.raises(StoreUnavailableError):
+        stage.run()
+    assert (len(tries), stage.lease, stage.record.status) == (4, None, RunStatus.ACTIVE)
+    stage.wrap = lambda stores: stores
+    with pytest.raises(IndeterminateToolCallError):
+        stage.resume()
+    assert log == ["book book"]

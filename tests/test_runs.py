@@ -1,0 +1,128 @@
+"""The one door: starting twice is one run, and every answer is checked before it is kept."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from adk_django import agents, runs
+from adk_django.agents import register
+from adk_django.core.record import RunStatus
+from adk_django.exceptions import (
+    AdkError,
+    ApprovalError,
+    CheckpointNotFoundError,
+    ResumeConflictError,
+    RunConflictError,
+    SettlementError,
+)
+from adk_django.tools import ToolContext, done
+from tests.props import calls, effect, raises, usual
+from tests.stage import Stage
+from tests.worlds import TENANT
+
+SECRET = "Bearer " + "sk-live-" + "a1B2c3D4e5F6g7H8"
+PRIVATE = "my private question"
+
+
+@pytest.fixture(autouse=True)
+def _registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(agents, "_registry", {})
+    yield
+
+
+@pytest.fixture(params=["default", "postgres"])
+def place(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def test_a_start_that_is_repeated_is_one_run_and_another_one_is_told_what_differs(place: str, log: list[str]) -> None:
+    stage = Stage(place, ["done"], *usual(log))
+    agent, other = register(stage.agent), register(stage.agent_with(name="other"))
+    given = {"tenant": TENANT, "run_id": stage.run_id, "using": place}
+    first = runs.start(agent, PRIVATE, user="7", **given)
+    again = runs.start("booking", PRIVATE, user="7", **given)
+    assert (first.created, again.created, again.run_id, first.status) == (True, False, stage.run_id, RunStatus.ACTIVE)
+    for field, start in {
+        "input": lambda: runs.start(agent, "another question", user="7", **given),
+        "user": lambda: runs.start(agent, PRIVATE, user="8", **given),
+        "agent": lambda: runs.start(other, PRIVATE, user="7", **given),
+    }.items():
+        with pytest.raises(RunConflictError, match=f"another {field}") as refusal:
+            start()
+        assert "question" not in str(refusal.value)
+    assert runs.start(agent, PRIVATE, **{**given, "tenant": "theirs"}).created
+    assert runs.resume(stage.run_id, tenant=TENANT, using=place).status is RunStatus.COMPLETED
+    ended = runs.start(agent, PRIVATE, user="7", **given)
+    assert (ended.created, ended.status, ended.output) == (False, RunStatus.COMPLETED, "done")
+    assert len(stage.provider.requests) == 1
+
+
+def test_a_secret_in_the_question_is_told_apart_and_kept_masked(place: str) -> None:
+    stage = Stage(place, ["done"])
+    given = {"tenant": TENANT, "run_id": stage.run_id, "using": place}
+    runs.start(stage.agent, SECRET, **given)
+    assert not runs.start(stage.agent, SECRET, **given).created
+    with pytest.raises(RunConflictError):
+        runs.start(stage.agent, SECRET.replace("H8", "H9"), **given)
+    assert "a1B2c3D4" not in stage.everything()
+
+
+def test_masked_arguments_are_no_edit(place: str, log: list[str]) -> None:
+    stage = Stage(place, [calls(("wire", {"what": SECRET})), "done"], *usual(log))
+    register(stage.agent)
+    stage.run()
+    request = stage.request("1.1")
+    answer = {"tenant": TENANT, "grant": True, "by": "ann", "using": place}
+    with pytest.raises(ApprovalError, match="holds a mask"):
+        runs.decide(request.request_id, arguments=request.arguments, **answer)
+    with pytest.raises(ApprovalError, match="do not fit"):
+        runs.decide(request.request_id, arguments={"who": "x"}, **answer)
+    with pytest.raises(ApprovalError, match="no request"):
+        runs.decide(request.request_id, **{**answer, "tenant": "theirs"})
+    runs.decide(request.request_id, arguments={"what": "less"}, **answer)
+    assert runs.resume(stage.run_id, tenant=TENANT, using=place).status is RunStatus.COMPLETED
+    assert log == ["wire less"]
+
+
+def test_what_people_and_probes_say_is_kept_masked_and_must_name_a_call_in_doubt(place: str, log: list[str]) -> None:
+    def probe(context: ToolContext, what: str) -> object:
+        return done({"token": SECRET})
+
+    tools = effect(log, "book", then=raises(OSError("cut"))), effect(log, "mail", then=raises(OSError("cut")))
+    stage = Stage(place, [calls("book", "mail"), "done"], *tools)
+    register(stage.agent)
+    stage.run()
+    said = {"tenant": TENANT, "by": "ann", "using": place}
+    settled = {"answer": "completed", "reason": f"I used {SECRET}", **said}
+    with pytest.raises(ValueError, match="expected 'completed' or 'never_ran'"):
+        runs.settle(stage.run_id, "1.1", **{**settled, "answer": "yes"})
+    with pytest.raises(ValueError, match="TURN.POSITION"):
+        runs.settle(stage.run_id, "first", **settled)
+    with pytest.raises(CheckpointNotFoundError):
+        runs.settle(stage.run_id, "1.1", **{**settled, "tenant": "theirs"})
+    with pytest.raises(SettlementError):
+        runs.settle(stage.run_id, "1.2", **settled)
+    with pytest.raises(SettlementError, match="no probe"):
+        runs.probe(stage.run_id, "1.1", **said)
+    runs.settle(stage.run_id, "1.1", outcome={"token": SECRET}, **settled)
+    agents._registry["booking"] = stage.agent_with(tools[0], effect(log, "mail", probe=probe))
+    runs.resume(stage.run_id, tenant=TENANT, using=place, agent=stage.agent)
+    reply, claim = runs.probe(stage.run_id, "1.2", **said)
+    assert (reply.answer.value, claim.settled_by) == ("done", "ann")
+    assert "a1B2c3D4" not in stage.everything()
+
+
+def test_a_cancel_is_carried_out_at_once_where_nobody_holds_the_run(place: str, log: list[str]) -> None:
+    stage = Stage(place, [calls("wire"), "done"], *usual(log))
+    stage.run()
+    given = {"tenant": TENANT, "using": place}
+    lease = stage.acquired()
+    assert runs.cancel(stage.run_id, by="ann", reason="enough", **given).cancel_requested_at is not None
+    with pytest.raises(ResumeConflictError):
+        runs.end_cancelled(stage.run_id, **given)
+    stage.stores.leases.release(lease)
+    ended = runs.end_cancelled(stage.run_id, **given)
+    assert (ended.status, ended.reason, stage.lease) == (RunStatus.CANCELLED, "cancelled by ann: enough", None)
+    with pytest.raises(AdkError):
+        runs.cancel("nobody", by="ann", reason="", **given)
