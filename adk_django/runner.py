@@ -181,10 +181,10 @@ class AgentRunner:
         Raise CheckpointNotFoundError if there is no such run, and the refusal of the plan if it could not take one
         step; a run that took one returns how it stopped. Waiting is returned, never raised.
         """
-        agent = self._in_force(agent)
         if carried is None:
-            carried = self._take(agent, run_id, tenant, worker, accept_revision)
+            carried = self._take(self._in_force(agent), run_id, tenant, worker, accept_revision)
         with carried:
+            agent = self._in_force(agent)
             if (ended := self._refused(agent, carried, run_id, tenant, accept_revision, accept_stale)) is not None:
                 return ended
             state, ports = self._begin(agent, carried, watch)
@@ -208,11 +208,11 @@ class AgentRunner:
         accept_stale: bool = False,
     ) -> RunResult:
         """Async twin of `resume`."""
-        agent = self._in_force(agent)
         if carried is None:
-            taking = functools.partial(self._take, agent, run_id, tenant, worker, accept_revision)
+            taking = functools.partial(self._take, self._in_force(agent), run_id, tenant, worker, accept_revision)
             carried = await off_loop(taking, give_back)
         async with carried:
+            agent = self._in_force(agent)
             checks = (agent, carried, run_id, tenant, accept_revision, accept_stale)
             if (ended := await in_pool(self._refused, *checks)) is not None:
                 return ended

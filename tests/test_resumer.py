@@ -15,6 +15,7 @@ from adk_django.exceptions import (
     AgentRevisionError,
     CheckpointDamagedError,
     CheckpointFormatError,
+    ConfigurationError,
     FenceLostError,
     HistoryUnavailableError,
     IndeterminateToolCallError,
@@ -85,6 +86,10 @@ def test_another_run_agent_or_revision_is_not_gone_on_with_by_what_was_carried(l
         with pytest.raises(AgentRevisionError):
             stage.resume(agent, carried=carried)
         assert stage.lease is None
+    carried = resumer(stage).resume(stage.run_id, tenant=TENANT, worker="w")
+    with pytest.raises(ConfigurationError, match="has no provider"):
+        stage.resume(replace(stage.agent, provider=None), carried=carried)
+    assert stage.lease is None
     carried = resumer(stage).resume(stage.run_id, tenant=TENANT, worker="w")
     with pytest.raises(ValueError, match=stage.run_id):
         stage.runner().resume(stage.agent, "another", tenant=TENANT, carried=carried)
