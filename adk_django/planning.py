@@ -60,7 +60,7 @@ def refuse_if_undecidable(plan: ResumePlan) -> None:
 class Inspection:
     """All that is recorded of a run, at an instant ``now`` of its store.
 
-    ``refusals`` are the errors that a resume would raise before it acts, newest reading first; the frontier is None
+    ``refusals`` are the errors that a resume would raise before it acts, the agent's first; the frontier is None
     where there is none or it cannot be read. ``probes`` names the tools that have one. ``first`` is what a slice would
     do first, None where it would be refused or has ended.
     """

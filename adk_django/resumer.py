@@ -1,4 +1,4 @@
-"""Resumer: take the lease, then read what is recorded, then plan. The worker that loses never sees the run at all."""
+"""Resumer: the lease first, then what is recorded, then the plan; whoever loses the lease has read nothing."""
 
 import functools
 from types import TracebackType
