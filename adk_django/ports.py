@@ -195,7 +195,6 @@ class RunPorts:
                     raise _BodyRaisedError(error) from error
                 seen = run.observe(Attempted({call.slot: self._bodies.kept(value)}))
                 decision = cast(Commit, decide(seen))  # an outcome of this class is committed next, by its rule
-                sent = time.monotonic()
                 prepared = self._checkpointer.prepare(decision.writes, **self._run)
                 sent = time.monotonic()
                 written = self._stores.commit(prepared, lease=self._holder.lease, joined=True)
@@ -211,7 +210,6 @@ class RunPorts:
             raise StoreUnavailableError(
                 f"the transaction of call {call.slot} ended without an answer: {error}"
             ) from error
-        self._sent.update({claim.slot: sent for claim in written.claims})
         return seen.committed(decision.writes, self._told(decision.writes, written, sent))
 
     async def atransact(self, run: RunState, call: PendingCall) -> RunState:
