@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from adk_django.asynchronous import in_thread
 from adk_django.core import codec
@@ -49,6 +49,21 @@ def raises(kind: type[E], what: str = "") -> Iterator[Caught[E]]:
         caught.error = error
     else:
         raise AssertionError(f"nothing was raised where {kind.__name__} was expected {what}".rstrip())
+
+
+_making = threading.RLock()
+
+
+if TYPE_CHECKING:
+    _MadeOnce = cached_property
+else:
+
+    class _MadeOnce(cached_property):
+        """A cached property that racing threads find the same: from Python 3.12 on the plain one may be made twice."""
+
+        def __get__(self, instance: Any, owner: Any = None) -> Any:
+            with _making:
+                return super().__get__(instance, owner)
 
 
 def race(*calls: Callable[[], Any]) -> list[Any]:
@@ -93,17 +108,17 @@ class StoreConformance(ABC):
     def forget_run(self, run_id: str, *, tenant: str) -> None:
         """Erase a run as forgetting it does: its id cannot be used again."""
 
-    @cached_property
+    @_MadeOnce
     def stores(self) -> Stores:
         """The stores of this test."""
         return self.make_stores()
 
-    @cached_property
+    @_MadeOnce
     def tenant(self) -> str:
         """The tenant of this test."""
         return f"acme-{uuid.uuid4().hex[:12]}"
 
-    @cached_property
+    @_MadeOnce
     def run_id(self) -> str:
         """The run of this test."""
         return f"run-{uuid.uuid4().hex}"
