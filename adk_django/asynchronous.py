@@ -18,6 +18,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -123,7 +124,19 @@ def _closing(function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         return function(*args, **kwargs)
     finally:
         for connection in connections.all(initialized_only=True):
-            connection.close_if_unusable_or_obsolete()
+            if getattr(connection, "is_in_memory_db", bool)():
+                BaseDatabaseWrapper.close(connection)
+            else:
+                connection.close_if_unusable_or_obsolete()
+
+
+def close_connections() -> None:
+    """Close the connections of this thread, which ends.
+
+    Those to a database in memory too: Django's own `close` spares them, and a suite's database lives on in its thread.
+    """
+    for connection in connections.all(initialized_only=True):
+        BaseDatabaseWrapper.close(connection)
 
 
 def _get_pool() -> ThreadPoolExecutor:
@@ -201,7 +214,7 @@ class Work(Generic[R]):
             if left and self._late is not None:
                 self._late(result)
         finally:
-            connections.close_all()
+            close_connections()
 
     def _leave(self) -> bool:
         """Wait no longer; return whether there is no result yet."""

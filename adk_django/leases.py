@@ -13,9 +13,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from django.db import connections
-
-from adk_django.asynchronous import in_pool, off_loop
+from adk_django.asynchronous import close_connections, in_pool, off_loop
 from adk_django.core.lease import DEFAULT_LEASE, LeasePolicy, RunLease
 from adk_django.exceptions import AdkError, LeaseLostError, StoreUnavailableError
 from adk_django.stores.base import LeaseStore
@@ -190,7 +188,7 @@ class _Keeper:
                 for holder in due:
                     self._renew(holder)
         finally:
-            connections.close_all()
+            close_connections()
 
     def _wait(self) -> list[Leaseholder]:
         """Return the holders that are due, waiting until there are some; none if nothing is left to keep."""

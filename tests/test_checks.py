@@ -332,6 +332,7 @@ def test_w010_postgresql_that_confirms_before_it_keeps(monkeypatch):
     assert asked("on") == []
 
 
+@pytest.mark.django_db(databases="__all__")  # from Django 6.1 on, databases are asked unless others are named
 def test_our_tag_runs_ours_alone(settings, capsys):
     settings.ADK = {"LEASES": {"renew_within_seconds": 1.5}}
     found = {item.id for item in run_checks(tags=["adk_django"])}

@@ -3,11 +3,13 @@
 import contextlib
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import Group
 
+from adk_django.asynchronous import forget_pool
 from adk_django.core.messages import Message, ToolCall, ToolResult
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import IndeterminateToolCallError
@@ -66,6 +68,23 @@ def names(*quick: str) -> list[object]:
     return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in SCENARIOS]
 
 
+@pytest.fixture(params=["sync", "async"])
+def asynchronous(request: pytest.FixtureRequest) -> bool:
+    """Return whether the runs of a test are driven on an event loop: each test does both."""
+    return bool(request.param == "async")
+
+
+@pytest.fixture
+def memory(asynchronous: bool) -> World:
+    return World("memory", asynchronous=asynchronous)
+
+
+@pytest.fixture
+def database(alias: str, asynchronous: bool) -> Iterator[World]:
+    yield World(alias, asynchronous=asynchronous)
+    forget_pool()  # whose idle connections keep a database from being emptied
+
+
 @pytest.fixture(params=SCENARIOS)
 def scenario(request: pytest.FixtureRequest) -> Scenario:
     return SCENARIOS[request.param]
@@ -115,41 +134,40 @@ def every_pair(world: World, scenario: Scenario, tmp_path: Path, using: str | No
     return pairs
 
 
-def test_every_single_crash_in_memory(scenario: Scenario, tmp_path: Path) -> None:
-    every_single_crash(World("memory"), scenario, tmp_path)
+def test_every_single_crash_in_memory(scenario: Scenario, memory: World, tmp_path: Path) -> None:
+    every_single_crash(memory, scenario, tmp_path)
 
 
-def test_every_theft_in_memory(scenario: Scenario, tmp_path: Path) -> None:
-    every_theft(World("memory"), scenario, tmp_path)
-
-
-@pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("name", names(*QUICK))
-def test_every_pair_of_crashes_in_memory(name: str, tmp_path: Path) -> None:
-    assert every_pair(World("memory"), SCENARIOS[name], tmp_path) > 16
-
-
-def test_every_single_crash_in_a_database(scenario: Scenario, alias: str, tmp_path: Path) -> None:
-    every_single_crash(World(alias), scenario, tmp_path)
+def test_every_theft_in_memory(scenario: Scenario, memory: World, tmp_path: Path) -> None:
+    every_theft(memory, scenario, tmp_path)
 
 
 @pytest.mark.parametrize("name", names(*QUICK))
-def test_every_theft_in_a_database(name: str, alias: str, tmp_path: Path) -> None:
-    every_theft(World(alias), SCENARIOS[name], tmp_path)
+def test_every_pair_of_crashes_in_memory(name: str, memory: World, tmp_path: Path) -> None:
+    assert every_pair(memory, SCENARIOS[name], tmp_path) > 16
 
 
-def test_every_single_crash_with_a_transactional_tool(transactional: Scenario, alias: str, tmp_path: Path) -> None:
-    every_single_crash(World(alias), transactional, tmp_path, using=alias)
+@pytest.mark.parametrize("name", names(*QUICK))
+def test_every_single_crash_in_a_database(name: str, database: World, tmp_path: Path) -> None:
+    every_single_crash(database, SCENARIOS[name], tmp_path)
 
 
-LONGEST = ("two_turns", "two_held", "twins")  # thousands of pairs each: in memory alone
+@pytest.mark.parametrize("name", names(*QUICK))
+def test_every_theft_in_a_database(name: str, database: World, tmp_path: Path) -> None:
+    every_theft(database, SCENARIOS[name], tmp_path)
+
+
+def test_every_single_crash_with_a_transactional_tool(
+    transactional: Scenario, database: World, tmp_path: Path
+) -> None:
+    every_single_crash(database, transactional, tmp_path, using=database.using)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in LONGEST])
-def test_every_pair_of_crashes_in_a_database(name: str, alias: str, tmp_path: Path) -> None:
-    assert every_pair(World(alias), SCENARIOS[name], tmp_path) > 16
+@pytest.mark.parametrize("name", [*SCENARIOS, *TRANSACTIONAL])
+def test_every_pair_of_crashes_in_a_database(name: str, database: World, tmp_path: Path) -> None:
+    using = database.using if name in TRANSACTIONAL else None
+    assert every_pair(database, {**SCENARIOS, **TRANSACTIONAL}[name], tmp_path, using) > 16
 
 
 def well_formed(messages: tuple[Message, ...]) -> bool:
@@ -164,8 +182,10 @@ def well_formed(messages: tuple[Message, ...]) -> bool:
     return True
 
 
-def test_the_model_is_given_a_well_formed_conversation_at_every_kill_point(scenario: Scenario, tmp_path: Path) -> None:
-    world = World("memory")
+def test_the_model_is_given_a_well_formed_conversation_at_every_kill_point(
+    scenario: Scenario, memory: World, tmp_path: Path
+) -> None:
+    world = memory
     scenario.asked.clear()
     for point in points(world, scenario, tmp_path, None):
         log, run = fresh_log(tmp_path), run_id()

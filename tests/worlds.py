@@ -1,5 +1,6 @@
 """Where the suite's runs live: memory, or a database; what ages there; and how a run is carried to its end."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -20,10 +21,10 @@ AGES = 3_600.0  # past every lease and every deadline
 
 
 class World:
-    """One place for runs: "memory", or the alias of a database."""
+    """One place for runs: "memory", or the alias of a database. ``asynchronous`` runs are driven on an event loop."""
 
-    def __init__(self, place: str, policy: CheckpointPolicy | None = None) -> None:
-        self.place = place
+    def __init__(self, place: str, policy: CheckpointPolicy | None = None, *, asynchronous: bool = False) -> None:
+        self.place, self.asynchronous = place, asynchronous
         self.using = None if place == "memory" else place
         self.policy = policy or CheckpointPolicy()
         self._clock = FakeClock()
@@ -70,10 +71,12 @@ def slice_of(
     world: World, scenario: Scenario, log: EffectLog, run_id: str, crasher: Crasher, *, using: str | None = None
 ) -> RunResult | None:
     """Drive one slice of a run, started where it is new, struck by ``crasher``; None if it died or lost its lease."""
-    agent = crasher.agent(scenario.agent(log, using=using))
+    agent = crasher.agent(scenario.agent(log, using=using, asynchronous=world.asynchronous))
     runner = world.runner(crasher)
     try:
         runner.create(agent, "go", tenant=TENANT, run_id=run_id, user=None)
+        if world.asynchronous:
+            return asyncio.run(runner.aresume(agent, run_id, tenant=TENANT))
         return runner.resume(agent, run_id, tenant=TENANT)
     except (Crash, LeaseLostError):
         return None

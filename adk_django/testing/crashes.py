@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn
 
 from adk_django.agents import Agent
+from adk_django.asynchronous import off_loop
 from adk_django.core.lease import RunLease
 from adk_django.core.record import Writes, Written
 from adk_django.providers.base import ModelProvider, ModelRequest, ModelResponse
@@ -132,13 +133,13 @@ class Crasher:
 
             @functools.wraps(body)
             async def acall(*args: Any, **kwargs: Any) -> Any:
-                index = self._enter(name)
+                index = await off_loop(functools.partial(self._enter, name))  # a strike may do I/O
                 try:
                     result = await body(*args, **kwargs)
                 except Exception:
-                    self._hit(index, "after")
+                    await off_loop(functools.partial(self._hit, index, "after"))
                     raise
-                self._hit(index, "after")
+                await off_loop(functools.partial(self._hit, index, "after"))
                 return result
 
             return acall

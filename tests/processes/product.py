@@ -17,6 +17,7 @@ from django.test import TestCase, TransactionTestCase
 
 from adk_django import runs
 from adk_django.agents import Agent
+from adk_django.asynchronous import close_connections
 from adk_django.core.record import RunStatus
 from adk_django.models import Run
 from adk_django.testing import ScriptedProvider
@@ -128,7 +129,7 @@ def test_transactional_db_and_a_loop_of_its_own(transactional_db: None) -> None:
     async def go() -> None:
         await adrive()
         # As every test has to that awaits Django's ORM on a loop of its own: its thread is nobody's to tidy up.
-        await sync_to_async(connections.close_all)()
+        await sync_to_async(close_connections)()
 
     asyncio.run(go())
     assert_done()

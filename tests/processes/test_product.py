@@ -21,8 +21,6 @@ def test_a_products_suite_passes_and_leaves_no_database(alias: str) -> None:
     before = databases()
     # A child whose default is SQLite has its test database in memory, as a product has that says nothing of it.
     suite = [sys.executable, "-m", "pytest", "tests/processes/product.py", "--noconftest", "-q", "-n", "0"]
-    # Django never closes a connection to a database in memory, and Python 3.13 says so.
-    suite += ["-W", "ignore::ResourceWarning"]
     ended = subprocess.run(suite, cwd=PROJECT_DIR, env=child_env(alias), capture_output=True, text=True, timeout=200)
     said = ended.stdout + ended.stderr
     assert ended.returncode == 0, said
