@@ -157,9 +157,7 @@ def test_every_theft_in_a_database(name: str, database: World, tmp_path: Path) -
     every_theft(database, SCENARIOS[name], tmp_path)
 
 
-def test_every_single_crash_with_a_transactional_tool(
-    transactional: Scenario, database: World, tmp_path: Path
-) -> None:
+def test_every_single_crash_with_a_transactional_tool(transactional: Scenario, database: World, tmp_path: Path) -> None:
     every_single_crash(database, transactional, tmp_path, using=database.using)
 
 
