@@ -71,6 +71,7 @@ class Run(OfRun):
     cancel_requested_at = fields.InstantField(_("cancel requested at"), null=True)
     cancel_requested_by = fields.TextField(_("cancel requested by"), default="")
     cancel_reason = fields.TextField(_("why cancelled"), default="")
+    release_requested_at = fields.InstantField(_("release requested at"), null=True)
     failed_save = fields.TextField(_("last failed save"), default="")
 
     class Meta:

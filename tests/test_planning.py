@@ -90,7 +90,7 @@ def test_looking_writes_nothing_and_asks_no_probe(place: str, log: list[str]) ->
     for kind, verbs in {
         "idempotency": ("begin", "record", "abandon", "note_error", "evidence", "settle", "forget"),
         "checkpoints": ("put", "forget"),
-        "leases": ("acquire", "renew", "release", "progressed"),
+        "leases": ("acquire", "renew", "release", "progressed", "revoke"),
         "history": ("append",),
         "runs": ("create", "write", "decide", "request_cancel"),
     }.items():

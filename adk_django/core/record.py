@@ -115,6 +115,7 @@ class RunRecord:
     cancel_requested_at: datetime | None = None
     cancel_requested_by: str = ""
     cancel_reason: str = ""
+    release_requested_at: datetime | None = None
     failed_save: str = ""
     damaged: str = ""
     usage: Usage = field(default_factory=Usage)
@@ -157,8 +158,8 @@ class Writes:
     claims with their error set: they stay in flight. ``delta`` is the messages that ``frontier`` has beyond what the
     transcript holds at ``extends``. ``status`` None leaves it. With a status goes ``wake_at``, or the end of the first
     window of ``requests`` where that is sooner, unless the row's is no longer ``wake_seen``: then somebody asked for
-    another wake-up meanwhile, and it stays. ``failed_save`` None leaves the note. ``ends`` forgets the frontier as
-    well.
+    another wake-up meanwhile, and it stays. A status also answers a requested release. ``failed_save`` None leaves the
+    note, ``deaths`` None their number. ``ends`` forgets the frontier as well.
     """
 
     frontier: Checkpoint | None = None
@@ -179,7 +180,7 @@ class Writes:
     output: str | None = None
     revision: str | None = None
     failed_save: str | None = None
-    resets_deaths: bool = False
+    deaths: int | None = None
 
     @property
     def ends(self) -> bool:

@@ -87,6 +87,7 @@ class RunState(Known):
             delta = (self.conversation() if closed or sent.ends else self.messages)[self.handle.length :]
         facts = self.facts()
         moved = bool(frontier or facts or self.failures or sent.claims or sent.settlements)
+        new = bool(frontier or facts or any(claim.replaces is None for claim in sent.claims))
         stood_still = self.record.status is not RunStatus.ACTIVE or bool(self.record.reason)
         if moved and sent.status is None and stood_still:
             sent = replace(sent, status=RunStatus.ACTIVE)
@@ -102,7 +103,7 @@ class RunState(Known):
             begins=self.turn > 0 and self.record.begun_at is None,
             revision=self.setting.revision,
             wake_seen=self.record.wake_at,
-            resets_deaths=self.died and bool(frontier or facts or any(claim.replaces is None for claim in sent.claims)),
+            deaths=0 if self.died and new else None,
         )
 
     # What happened
@@ -197,7 +198,7 @@ class RunState(Known):
             spend=(),
             usage=self.usage + Usage(unknown_calls=sum(item.usage.unknown_calls for item in writes.spend)),
             took_over=False,
-            died=self.died and not writes.resets_deaths,
+            died=self.died and writes.deaths is None,
         )
         if writes.frontier is None:
             return replace(state, unaskable=written.failed_save if writes.requests else self.unaskable)

@@ -38,6 +38,7 @@ class Migration(migrations.Migration):
                 ("cancel_requested_at", models.DateTimeField(null=True)),
                 ("cancel_requested_by", models.TextField(default="")),
                 ("cancel_reason", models.TextField(default="")),
+                ("release_requested_at", models.DateTimeField(null=True)),
                 ("failed_save", models.TextField(default="")),
             ],
             options={

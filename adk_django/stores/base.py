@@ -53,7 +53,7 @@ class CheckpointStore(SyncVerbs, ABC):
 class LeaseStore(SyncVerbs, ABC):
     """Who may advance a run."""
 
-    verbs = ("acquire", "renew", "renew_at_once", "release", "progressed", "held")
+    verbs = ("acquire", "renew", "renew_at_once", "release", "progressed", "revoke", "crowded", "held")
 
     @abstractmethod
     def acquire(self, run_id: str, *, tenant: str, holder: str, ttl_seconds: float, floor: int = 0) -> RunLease:
@@ -89,8 +89,27 @@ class LeaseStore(SyncVerbs, ABC):
         """
 
     @abstractmethod
-    def progressed(self, lease: RunLease) -> None:
-        """Count deaths from zero again: the run got somewhere. What has moved on is left alone, without an error."""
+    def progressed(self, lease: RunLease, *, deaths: int = 0) -> None:
+        """Count deaths from ``deaths`` again: the run got somewhere, or is given another round.
+
+        What has moved on is left alone, without an error.
+        """
+
+    @abstractmethod
+    def revoke(self, run_id: str, *, tenant: str, by: str) -> RunLease | None:
+        """Take the lease from whoever holds it; return what now stands, or None if nobody held it.
+
+        Its fence is the next one, its holder ``by``, and it has lapsed: nobody renews it or writes under it, and the
+        next acquisition counts a death.
+        """
+
+    def crowded(self, lease: RunLease, *, max_live: int | None, max_live_per_tenant: int | None) -> bool:
+        """Return whether more leases live than may, in all or of the tenant, and ``lease`` is one of the newest too
+        many. Write nothing.
+
+        A store that cannot count its leases says no.
+        """
+        return False
 
     @abstractmethod
     def held(self, run_id: str, *, tenant: str) -> RunLease | None:
@@ -101,6 +120,8 @@ class LeaseStore(SyncVerbs, ABC):
     arenew_at_once = twin(renew_at_once)
     arelease = twin(release)
     aprogressed = twin(progressed)
+    arevoke = twin(revoke)
+    acrowded = twin(crowded)
     aheld = twin(held)
 
 

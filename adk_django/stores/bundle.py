@@ -64,8 +64,8 @@ class Stores:
             (claim, self.idempotency.begin(claim, fence=fence)) for claim in writes.claims if self.runs.gate(claim)
         )
         ours = tuple(found for claim, found in begun if found.token == claim.token)
-        if writes.resets_deaths:
-            self.leases.progressed(lease)
+        if writes.deaths is not None:
+            self.leases.progressed(lease, deaths=writes.deaths)
         if writes.ends:
             self.checkpoints.forget(run_id, tenant=tenant, fence=fence)
         if second or len(ours) < len(writes.claims):

@@ -108,11 +108,31 @@ class MemoryLeaseStore(InSpace, LeaseStore):
             run = self.space.read(lease.tenant, lease.run_id)
             run.released = run.released or run.holds(lease)
 
-    def progressed(self, lease: RunLease) -> None:
+    def progressed(self, lease: RunLease, *, deaths: int = 0) -> None:
         with self.space.lock:
             run = self.space.read(lease.tenant, lease.run_id)
             if run.lease is not None and run.holds(lease):
-                run.lease = replace(run.lease, deaths=0)
+                run.lease = replace(run.lease, deaths=deaths)
+
+    def revoke(self, run_id: str, *, tenant: str, by: str) -> RunLease | None:
+        with self.space.lock:
+            run, now = self.space.read(tenant, run_id), self.space.now()
+            if run.lease is None or run.released:
+                return None
+            run.fence += 1
+            run.lease = replace(
+                run.lease, holder=by, token=uuid.uuid4().hex, fence=run.fence, acquired_at=now, expires_at=now
+            )
+            return run.lease
+
+    def crowded(self, lease: RunLease, *, max_live: int | None, max_live_per_tenant: int | None) -> bool:
+        with self.space.lock:
+            now = self.space.now()
+            live = [run.lease for run in self.space.every() if run.advances(now) and run.lease is not None]
+        before = [item for item in live if (item.acquired_at, item.token) < (lease.acquired_at, lease.token)]
+        of_tenant = [item for item in before if item.tenant == lease.tenant]
+        pairs = ((before, max_live), (of_tenant, max_live_per_tenant))
+        return any(cap is not None and len(earlier) >= cap for earlier, cap in pairs)
 
     def held(self, run_id: str, *, tenant: str) -> RunLease | None:
         with self.space.lock:

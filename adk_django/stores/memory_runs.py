@@ -1,7 +1,9 @@
 """Run rows and requests in this process's memory."""
 
+import random
+from collections import Counter
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from adk_django.core import codec
@@ -15,7 +17,7 @@ from adk_django.exceptions import (
     RunForgottenError,
 )
 from adk_django.stores.memory_space import ApprovalRow, InSpace, RunRows
-from adk_django.stores.runs import RunStore
+from adk_django.stores.runs import Due, RunStore
 
 
 class MemoryRunStore(InSpace, RunStore):
@@ -119,6 +121,42 @@ class MemoryRunStore(InSpace, RunStore):
             run.wake(now)
             return _summed(run, run.record)
 
+    def request_release(self, run_id: str, *, tenant: str, by: str, reason: str) -> RunRecord | None:
+        with self.space.lock:
+            run, now = self.space.read(tenant, run_id), self.space.now()
+            if run.record is None:
+                return None
+            if run.record.status is RunStatus.QUARANTINED:
+                run.record = replace(run.record, release_requested_at=now)
+                run.wake(now)
+            return _summed(run, run.record)
+
+    def wake(self, run_id: str, *, tenant: str) -> RunRecord | None:
+        with self.space.lock:
+            run = self.space.read(tenant, run_id)
+            run.wake(self.space.now())
+            return None if run.record is None else _summed(run, run.record)
+
+    def take_due(self, due: Due) -> tuple[tuple[str, str], ...]:
+        with self.space.lock:
+            now = self.space.now()
+            live = Counter(run.lease.tenant for run in self.space.every() if run.lease and run.advances(now))
+            room = due.limit if due.max_live is None else min(due.limit, due.max_live - live.total())
+            taken: list[tuple[str, str]] = []
+            for run in sorted(self.space.every(), key=_due_since):
+                row = run.record
+                if row is None or not _due(run, now) or not due.carries(row.agent, row.revision):
+                    continue
+                if len(taken) >= room:
+                    break
+                if due.max_live_per_tenant is not None and live[row.tenant] >= due.max_live_per_tenant:
+                    continue
+                live[row.tenant] += 1
+                again = due.again_seconds * (1 + random.random() / 2)  # noqa: S311  # jitter, no secret
+                run.record = replace(row, wake_at=now + timedelta(seconds=again))
+                taken.append((row.tenant, row.run_id))
+            return tuple(taken)
+
     def find(
         self,
         *,
@@ -138,7 +176,7 @@ class MemoryRunStore(InSpace, RunStore):
                 and tenant in (None, row.tenant)
                 and status in (None, row.status)
                 and agent in (None, row.agent)
-                and not (stuck and (row.status.ended or _advances(run, now)))
+                and not (stuck and (row.status.ended or run.advances(now)))
                 and (before is None or _place(row) < _place(before))
             ]
         return tuple(sorted(rows, key=_place, reverse=True)[:limit])
@@ -147,12 +185,24 @@ class MemoryRunStore(InSpace, RunStore):
         return self.space.now()
 
 
+def _due(run: RunRows, now: datetime) -> bool:
+    row = run.record
+    if row is None or row.status.ended or run.advances(now):
+        return False
+    return row.status is RunStatus.ACTIVE if row.wake_at is None else row.wake_at <= now
+
+
+def _due_since(run: RunRows) -> datetime:
+    row = run.record
+    return (
+        datetime.max.replace(tzinfo=UTC)
+        if row is None
+        else row.wake_at or row.updated_at or datetime.max.replace(tzinfo=UTC)
+    )
+
+
 def _place(row: RunRecord) -> tuple[datetime | None, str, str]:
     return row.created_at, row.tenant, row.run_id
-
-
-def _advances(run: RunRows, now: datetime) -> bool:
-    return run.lease is not None and not run.released and run.lease.held_at(now)
 
 
 def _summed(run: RunRows, row: RunRecord) -> RunRecord:
@@ -172,7 +222,7 @@ def _changed(row: RunRecord, writes: Writes, fence: int, now: datetime) -> RunRe
     if writes.revision is not None:
         row = replace(row, revision=writes.revision)
     if writes.status is not None:
-        row = replace(row, status=writes.status, reason=writes.reason, output=writes.output)
+        row = replace(row, status=writes.status, reason=writes.reason, output=writes.output, release_requested_at=None)
         if row.wake_at == writes.wake_seen:
             row = replace(row, wake_at=writes.wakes_at(now))
     return row

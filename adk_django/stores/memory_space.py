@@ -92,6 +92,10 @@ class RunRows:
         """Return whether ``lease`` is the one that stands."""
         return self.lease is not None and self.lease.token == lease.token and not self.released
 
+    def advances(self, now: datetime) -> bool:
+        """Return whether a live lease advances the run."""
+        return self.lease is not None and not self.released and self.lease.held_at(now)
+
     def wake(self, now: datetime) -> None:
         """Let the row be due at once, unless the run has ended."""
         if self.record is not None and not self.record.status.ended:

@@ -87,8 +87,9 @@ def apply(
 
 def _at_once(dialect: Dialect, scope: Scope, writes: Writes, parts: list[Part]) -> Applied | None:
     gate = f"SELECT tenant, run_id, fence, holder FROM adk_run_leases WHERE {_HELD} FOR SHARE"
-    if writes.resets_deaths:
-        gate = f"UPDATE adk_run_leases SET deaths = 0 WHERE {_HELD} RETURNING tenant, run_id, fence, holder"
+    if writes.deaths is not None:
+        deaths = f"SET deaths = {writes.deaths:d}"
+        gate = f"UPDATE adk_run_leases {deaths} WHERE {_HELD} RETURNING tenant, run_id, fence, holder"
     # Read under the row's lock, or a cancel that commits meanwhile would not hold the claim back.
     run = (
         f"SELECT target.cancel_requested_at, target.{ENDED} AS ended "
@@ -113,7 +114,7 @@ def _at_once(dialect: Dialect, scope: Scope, writes: Writes, parts: list[Part]) 
 
 
 def _in_turn(dialect: Dialect, scope: Scope, writes: Writes, parts: list[Part]) -> Applied | None:
-    deaths = "0" if writes.resets_deaths else "deaths"
+    deaths = "deaths" if writes.deaths is None else f"{writes.deaths:d}"
     behind, above = stands(dialect, writes), rises(dialect, writes)
     with dialect.connection.cursor() as cursor:
         cursor.execute(f"UPDATE adk_run_leases SET deaths = {deaths} WHERE {_HELD}", scope.params)

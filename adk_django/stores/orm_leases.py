@@ -4,6 +4,7 @@ import uuid
 from typing import Any
 
 from django.db import connections, transaction
+from django.db.models import Q
 
 from adk_django import models
 from adk_django.core.lease import RunLease
@@ -12,7 +13,7 @@ from adk_django.stores.base import LeaseStore
 from adk_django.stores.orm_apply import Scope
 from adk_django.stores.orm_base import OnAlias, lost
 from adk_django.stores.orm_rows import lease_of
-from adk_django.stores.sql import AT, Dialect, Sql, both, mapped, ready_now
+from adk_django.stores.sql import AT, Clock, Dialect, Sql, both, mapped, ready_now
 
 _FREE = (
     f"target.forgotten_at IS NULL AND (target.token IS NULL OR target.expires_at <= {AT.text}) AND target.fence >= %s"
@@ -97,8 +98,32 @@ class OrmLeaseStore(OnAlias, LeaseStore):
     def release(self, lease: RunLease) -> None:
         self._change(lease, _FREED)
 
-    def progressed(self, lease: RunLease) -> None:
-        self._change(lease, {"deaths": 0})
+    def progressed(self, lease: RunLease, *, deaths: int = 0) -> None:
+        self._change(lease, {"deaths": deaths})
+
+    def revoke(self, run_id: str, *, tenant: str, by: str) -> RunLease | None:
+        token = uuid.uuid4().hex
+        taken = {
+            "holder": by,
+            "token": token,
+            "fence": Sql("target.fence + 1"),
+            "acquired_at": AT,
+            "expires_at": AT,
+        }
+        with mapped(self.alias):
+            dialect = Dialect(connections[self.alias])
+            change = dialect.update(models.RunLease, taken, "target.token IS NOT NULL")
+            row = _changed(dialect, tenant, run_id, change)
+        return lease_of(row) if row is not None and row.token == token else None
+
+    def crowded(self, lease: RunLease, *, max_live: int | None, max_live_per_tenant: int | None) -> bool:
+        leases = models.RunLease.objects.using(self.alias)
+        earlier = Q(acquired_at__lt=lease.acquired_at) | Q(acquired_at=lease.acquired_at, token__lt=lease.token)
+        with mapped(self.alias):
+            live = leases.filter(earlier, token__isnull=False, expires_at__gt=Clock())
+            if max_live is not None and live.count() >= max_live:
+                return True
+            return max_live_per_tenant is not None and live.filter(tenant=lease.tenant).count() >= max_live_per_tenant
 
     def held(self, run_id: str, *, tenant: str) -> RunLease | None:
         with mapped(self.alias):

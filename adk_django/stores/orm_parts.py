@@ -195,6 +195,7 @@ def _row(dialect: Dialect, writes: Writes) -> Part:
             "status": writes.status.value,
             "reason": writes.reason,
             "output": writes.output,
+            "release_requested_at": None,
             "wake_at": Sql(
                 f"CASE WHEN target.wake_at {dialect.same} {seen.text} THEN {wake.text} ELSE target.wake_at END",
                 seen.params + wake.params,

@@ -179,6 +179,7 @@ def record_of(row: Any) -> RunRecord:
         cancel_requested_at=row.cancel_requested_at,
         cancel_requested_by=row.cancel_requested_by,
         cancel_reason=row.cancel_reason,
+        release_requested_at=row.release_requested_at,
         failed_save=row.failed_save,
         damaged=damaged,
         usage=Usage(row.spent_input_tokens, row.spent_output_tokens, row.spent_unknown_calls),
@@ -219,4 +220,5 @@ def record_row(record: RunRecord) -> dict[str, Any]:
         "begun_at": record.begun_at,
         "wake_at": record.wake_at,
         "cancel_requested_at": record.cancel_requested_at,
+        "release_requested_at": record.release_requested_at,
     }

@@ -16,8 +16,9 @@ from adk_django.fields import instant
 from adk_django.stores.orm_apply import Scope, apply
 from adk_django.stores.orm_base import OnAlias, lost
 from adk_django.stores.orm_call_parts import ENDED, told, woken
+from adk_django.stores.orm_due import take_due
 from adk_django.stores.orm_rows import approval_of, record_of, record_row
-from adk_django.stores.runs import RunStore
+from adk_django.stores.runs import Due, RunStore
 from adk_django.stores.sql import AT, Clock, Dialect, Part, Sql, mapped, run_joined
 
 _SPENT = ("input_tokens", "output_tokens", "unknown_calls", "cost_micros")
@@ -172,6 +173,29 @@ class OrmRunStore(OnAlias, RunStore):
             ]
             run_joined(dialect, tenant, run_id, parts)
             return self.get(run_id, tenant=tenant)
+
+    def request_release(self, run_id: str, *, tenant: str, by: str, reason: str) -> RunRecord | None:
+        with mapped(self.alias):
+            dialect = Dialect(connections[self.alias])
+            changes = {"release_requested_at": AT, "wake_at": AT}
+            where = f"target.status = '{RunStatus.QUARANTINED.value}'"
+            parts = [
+                Part("asked_now", dialect.update(models.Run, changes, where), counted=True),
+                told(dialect, "release_requested", after="asked_now", by=by, reason=reason),
+            ]
+            run_joined(dialect, tenant, run_id, parts)
+            return self.get(run_id, tenant=tenant)
+
+    def wake(self, run_id: str, *, tenant: str) -> RunRecord | None:
+        with mapped(self.alias):
+            dialect = Dialect(connections[self.alias])
+            woken_now = dialect.update(models.Run, {"wake_at": AT}, f"NOT target.{ENDED}")
+            run_joined(dialect, tenant, run_id, [Part("woken", woken_now, counted=True)])
+            return self.get(run_id, tenant=tenant)
+
+    def take_due(self, due: Due) -> tuple[tuple[str, str], ...]:
+        with mapped(self.alias):
+            return tuple(take_due(connections[self.alias], due))
 
     def now(self) -> datetime:
         connection = connections[self.alias]

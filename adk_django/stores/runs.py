@@ -1,6 +1,8 @@
 """The contract of the run rows, and of what people ask of runs. What `adk_django.stores.base` says first holds here."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -9,10 +11,33 @@ from adk_django.core.effects import Claim
 from adk_django.core.record import Approval, RunRecord, RunStatus, Writes, Written
 
 
+@dataclass(frozen=True)
+class Due:
+    """Which runs a sweep takes, and how many.
+
+    ``definitions`` maps each agent's name to the revisions that can be carried on; ``format_version`` is the newest
+    frontier that can be read.
+    """
+
+    limit: int
+    definitions: Mapping[str, frozenset[str]]
+    format_version: int
+    again_seconds: float
+    max_live: int | None = None
+    max_live_per_tenant: int | None = None
+
+    def carries(self, agent: str, revision: str | None) -> bool:
+        """Return whether runs of ``agent`` that are pinned to ``revision``, or to none, can be carried on."""
+        return agent in self.definitions and (revision is None or revision in self.definitions[agent])
+
+
 class RunStore(SyncVerbs, ABC):
     """The run rows and what people ask of them: requests, answers, the ledger and the audit."""
 
-    verbs = ("create", "get", "write", "gate", "approvals", "decide", "request", "find", "request_cancel", "now")
+    verbs = (
+        *("create", "get", "write", "gate", "approvals", "decide", "request", "find"),
+        *("request_cancel", "request_release", "wake", "take_due", "now"),
+    )
 
     @abstractmethod
     def create(self, record: RunRecord) -> tuple[RunRecord, bool]:
@@ -81,6 +106,30 @@ class RunStore(SyncVerbs, ABC):
         """
 
     @abstractmethod
+    def request_release(self, run_id: str, *, tenant: str, by: str, reason: str) -> RunRecord | None:
+        """Ask that a quarantined run be given one more round, and wake it; return its row, None if there is none.
+
+        A run that is not quarantined stays as it is. The next commit of a status answers the request.
+        """
+
+    @abstractmethod
+    def wake(self, run_id: str, *, tenant: str) -> RunRecord | None:
+        """Let a run that has not ended be due at once; return its row, None if there is none."""
+
+    @abstractmethod
+    def take_due(self, due: Due) -> tuple[tuple[str, str], ...]:
+        """Take at most ``due.limit`` runs that a worker is to carry on, longest due first; return tenant and
+        id of each.
+
+        Due are runs that have not ended and that no live lease advances: those whose ``wake_at`` has come, and active
+        ones without one. Of them those are taken whose agent and pinned revision, if it has one, and whose frontier's
+        format ``due`` names. Taking moves ``wake_at`` on by ``again_seconds`` and up to half as much again: no run is
+        taken twice before, however many take at once. No more are taken than leave live leases, with one for each
+        run taken, at ``max_live`` in all and ``max_live_per_tenant``; a store that does not see the leases takes
+        without these.
+        """
+
+    @abstractmethod
     def request(self, request_id: str, *, tenant: str) -> Approval | None:
         """Return one request, as `approvals` does, or None. Write nothing."""
 
@@ -112,6 +161,9 @@ class RunStore(SyncVerbs, ABC):
     aapprovals = twin(approvals)
     adecide = twin(decide)
     arequest_cancel = twin(request_cancel)
+    arequest_release = twin(request_release)
+    awake = twin(wake)
+    atake_due = twin(take_due)
     arequest = twin(request)
     afind = twin(find)
     anow = twin(now)

@@ -229,14 +229,14 @@ def test_a_take_over_whose_next_step_is_to_ask_pays_for_the_answer_that_died() -
 
 @pytest.mark.parametrize("died", [False, True])
 def test_only_what_is_new_resets_deaths(died: bool) -> None:
-    assert commit(run("effectful", died=died)).resets_deaths is died
+    assert commit(run("effectful", died=died)).deaths == (0 if died else None)
     again = flying(run("effectful", died=died), state=ClaimState.NEVER_RAN)
     writes = commit(again)
     assert [claim.attempt for claim in writes.claims] == [2]
-    assert not writes.resets_deaths
-    assert commit(observed(claimed(again), RETURNED)).resets_deaths is died
+    assert writes.deaths is None
+    assert commit(observed(claimed(again), RETURNED)).deaths == (0 if died else None)
     undecided = flying(run("effectful", died=died, setting=Setting(3, tools=TOOLS)))
-    assert not commit(undecided).resets_deaths
+    assert commit(undecided).deaths is None
 
 
 def test_progress_leaves_no_old_reason_behind() -> None:

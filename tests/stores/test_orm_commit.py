@@ -88,7 +88,7 @@ def everything(stores: OrmStores, lease: RunLease) -> Writes:
         status=RunStatus.ACTIVE,
         reason="on its way",
         revision="r1",
-        resets_deaths=True,
+        deaths=0,
     )
 
 

@@ -262,7 +262,7 @@ class CommitConformance(StoreConformance):
         assert lease.deaths == 1
         self.commit(lease, status=RunStatus.ACTIVE, reason="nothing yet")
         assert self.deaths() == 1
-        self.commit(lease, frontier=self.frontier(), resets_deaths=True)
+        self.commit(lease, frontier=self.frontier(), deaths=0)
         assert self.deaths() == 0
 
     def deaths(self) -> int:

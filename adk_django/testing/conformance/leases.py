@@ -9,13 +9,14 @@ from typing import Any
 from adk_django.core.lease import RunLease
 from adk_django.exceptions import FenceLostError, LeaseLostError, ResumeConflictError, RunForgottenError
 from adk_django.testing.conformance.base import LONG_SECONDS, RACERS, TTL_SECONDS, StoreConformance, race, raises
+from adk_django.testing.conformance.due import OperatorConformance
 
 
 def _named(lease: RunLease) -> tuple[object, ...]:
     return lease.tenant, lease.run_id, lease.holder, lease.token, lease.fence, lease.expires_at
 
 
-class LeaseStoreConformance(StoreConformance):
+class LeaseStoreConformance(OperatorConformance, StoreConformance):
     """What a lease store promises."""
 
     def acquire(self, holder: str = "worker-1", *, tenant: str | None = None, floor: int = 0) -> RunLease:

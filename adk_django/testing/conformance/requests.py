@@ -12,13 +12,14 @@ from adk_django.core.lease import RunLease
 from adk_django.core.record import Approval, ApprovalState, RunStatus
 from adk_django.exceptions import ApprovalConflictError, ApprovalError, ApprovalExpiredError
 from adk_django.testing.conformance.base import LONG_SECONDS, ONE, THREE, TWO, race, raises, same
+from adk_django.testing.conformance.due import DueConformance
 from adk_django.testing.conformance.runs import RowConformance
 from adk_django.testing.conformance.values import AWKWARD_TEXTS, VALUES
 
 WINDOW_SECONDS = 600.0
 
 
-class RunStoreConformance(RowConformance):
+class RunStoreConformance(DueConformance, RowConformance):
     """What a run store promises: of rows, requests and answers."""
 
     def approval(self, slot: Slot = ONE, digest: str = "d1", **changes: Any) -> Approval:
