@@ -129,7 +129,8 @@ class MemoryLeaseStore(InSpace, LeaseStore):
         with self.space.lock:
             now = self.space.now()
             live = [run.lease for run in self.space.every() if run.advances(now) and run.lease is not None]
-        before = [item for item in live if (item.acquired_at, item.token) < (lease.acquired_at, lease.token)]
+        mine = next(((item.acquired_at, item.token) for item in live if item.token == lease.token), None)
+        before = [item for item in live if mine is not None and (item.acquired_at, item.token) < mine]
         of_tenant = [item for item in before if item.tenant == lease.tenant]
         pairs = ((before, max_live), (of_tenant, max_live_per_tenant))
         return any(cap is not None and len(earlier) >= cap for earlier, cap in pairs)

@@ -4,7 +4,7 @@ import uuid
 from typing import Any
 
 from django.db import connections, transaction
-from django.db.models import Q
+from django.db.models import Q, Subquery
 
 from adk_django import models
 from adk_django.core.lease import RunLease
@@ -118,7 +118,8 @@ class OrmLeaseStore(OnAlias, LeaseStore):
 
     def crowded(self, lease: RunLease, *, max_live: int | None, max_live_per_tenant: int | None) -> bool:
         leases = models.RunLease.objects.using(self.alias)
-        earlier = Q(acquired_at__lt=lease.acquired_at) | Q(acquired_at=lease.acquired_at, token__lt=lease.token)
+        since = Subquery(leases.filter(token=lease.token).values("acquired_at"))
+        earlier = Q(acquired_at__lt=since) | Q(acquired_at=since, token__lt=lease.token)
         with mapped(self.alias):
             live = leases.filter(earlier, token__isnull=False, expires_at__gt=Clock())
             if max_live is not None and live.count() >= max_live:

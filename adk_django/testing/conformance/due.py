@@ -147,7 +147,11 @@ class DueConformance(StoreConformance):
         for number in range(3):
             leases.append(self.held(self.run(str(number))))
             self.age(1)
-        crowded: Any = partial(self.stores.leases.crowded, **{"max_live": None, "max_live_per_tenant": None})
+
+        def crowded(lease: RunLease, max_live: int | None = None, max_live_per_tenant: int | None = None) -> bool:
+            caps = {"max_live": max_live, "max_live_per_tenant": max_live_per_tenant}
+            return self.stores.leases.crowded(lease, **caps)
+
         assert [crowded(lease, max_live=2) for lease in leases] == [False, False, True]
         assert [crowded(lease, max_live_per_tenant=2) for lease in leases] == [False, False, True]
         assert not crowded(leases[2])
