@@ -84,6 +84,15 @@ class Resume:
 
 
 @dataclass(frozen=True)
+class Continue:
+    """Hand-over to a fresh task: after so many steps of one slice. ``max_history_bytes`` is for engines with a history
+    of their own."""
+
+    max_steps: Positive = 50
+    max_history_bytes: Positive | None = None
+
+
+@dataclass(frozen=True)
 class Redact:
     """Masking of what is stored."""
 
@@ -103,8 +112,10 @@ class Settings:
     leases: Leases = field(default_factory=Leases)
     tools: Tools = field(default_factory=Tools)
     resume: Resume = field(default_factory=Resume)
+    continue_: Continue = field(default_factory=Continue)
     redact: Redact = field(default_factory=Redact)
     store_threads: Positive = 8
+    celery_queue: Annotated[str, Field(min_length=1)] = "adk"
 
 
 _STORE_KEYS: Final = ("BACKEND", "OPTIONS")
@@ -114,10 +125,15 @@ def known_keys() -> dict[str, tuple[str, ...]]:
     """Return the keys of ``ADK``, each with the keys of its section."""
     hints = get_type_hints(Settings)
     sections = {
-        name.upper(): tuple(item.name for item in fields(hint)) if is_dataclass(hint) else ()
+        _key(name): tuple(item.name for item in fields(hint)) if is_dataclass(hint) else ()
         for name, hint in hints.items()
     }
     return {**sections, "STORES": tuple(DEFAULT_STORES)}
+
+
+def _key(name: str) -> str:
+    """Return the key of a field; one that would be a word of Python's ends in an underscore."""
+    return name.rstrip("_").upper()
 
 
 def unknown_keys(raw: Mapping[str, Any]) -> list[str]:
@@ -145,17 +161,18 @@ def load(raw: Any) -> Settings:
         raise ConfigurationError(f"ADK has unknown keys: {', '.join(sorted(unknown))}")
     values: dict[str, Any] = {}
     hints = get_type_hints(Settings, include_extras=True)
+    names = {_key(name): name for name in hints}
     for key, value in raw.items():
-        where, hint = f"ADK[{key!r}]", hints[key.lower()]
-        if key != "STORE_THREADS" and not isinstance(value, Mapping):
+        where, hint = f"ADK[{key!r}]", hints[names[key]]
+        if (key == "STORES" or is_dataclass(hint)) and not isinstance(value, Mapping):
             raise misfit(where, value, "must be a dictionary")
         if key == "STORES":
             given = {name: _store(f"{where}[{name!r}]", item) for name, item in value.items()}
             values["stores"] = {name: given.get(name, (path, {})) for name, path in DEFAULT_STORES.items()}
         elif is_dataclass(hint):
-            values[key.lower()] = _section(hint, where, value)
+            values[names[key]] = _section(hint, where, value)
         else:
-            values[key.lower()] = _fitting(hint, where, value)
+            values[names[key]] = _fitting(hint, where, value)
     return Settings(**values)
 
 

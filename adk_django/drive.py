@@ -3,15 +3,17 @@
 Neither has a ``finally``: a kill runs none, so nothing may depend on one.
 """
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from adk_django.core.checkpoint import PendingCall
 from adk_django.core.decide import AskModel, Commit, Decision, Dispatch, Probe, Stop, Transact, decide
 from adk_django.core.effects import Claim
 from adk_django.core.messages import Message
-from adk_django.core.record import Writes, Written
+from adk_django.core.record import RunStatus, Writes, Written
 from adk_django.core.seen import Answered, Attempted, Probed
 from adk_django.core.state import RunState
+
+HANDED_OVER: Final = Stop(RunStatus.ACTIVE, "handed over to a fresh worker")
 
 
 class Ports(Protocol):
@@ -35,6 +37,9 @@ class Ports(Protocol):
     def show(self, run: RunState, decision: Decision) -> None:
         """Tell whoever watches what is next."""
 
+    def leaves(self, run: RunState) -> bool:
+        """Return whether the slice ends here, for a fresh one to go on."""
+
 
 class AsyncPorts(Protocol):
     """The same for a running event loop."""
@@ -57,6 +62,9 @@ class AsyncPorts(Protocol):
     def show(self, run: RunState, decision: Decision) -> None:
         """Tell whoever watches what is next."""
 
+    def leaves(self, run: RunState) -> bool:
+        """Return whether the slice ends here, for a fresh one to go on."""
+
 
 def drive(run: RunState, ports: Ports) -> tuple[RunState, Stop]:
     """Carry ``run`` on to its next stop."""
@@ -74,6 +82,8 @@ def drive(run: RunState, ports: Ports) -> tuple[RunState, Stop]:
                 run = run.observe(ports.probes(run, claims))
             case Commit(writes):
                 run = run.committed(writes, ports.commit(writes))
+                if ports.leaves(run):
+                    return run, HANDED_OVER
             case Stop():
                 return run, decision
 
@@ -94,5 +104,7 @@ async def adrive(run: RunState, ports: AsyncPorts) -> tuple[RunState, Stop]:
                 run = run.observe(await ports.aprobes(run, claims))
             case Commit(writes):
                 run = run.committed(writes, await ports.acommit(writes))
+                if ports.leaves(run):
+                    return run, HANDED_OVER
             case Stop():
                 return run, decision

@@ -15,7 +15,7 @@ from adk_django.checkpointer import Checkpointer
 from adk_django.conf import get_settings
 from adk_django.core import codec
 from adk_django.core.checkpoint import Checkpoint
-from adk_django.core.decide import AskModel, Commit, Decision, Dispatch, Transact, decide
+from adk_django.core.decide import AskModel, Commit, Decision, Dispatch, Probe, Transact, decide
 from adk_django.core.lease import RunLease
 from adk_django.core.messages import Usage
 from adk_django.core.plan import ResumePlan, Resumption, ToolDisposition, plan
@@ -100,8 +100,9 @@ class Inspection:
     @property
     def ready(self) -> bool:
         """Whether a slice would take a step, and not only later: whatever the row says was said before that."""
-        due = self.record.wake_at is None or self.record.wake_at <= self.now
-        return self.first is not None and moves(self.first) and due
+        later = self.record.wake_at is not None and self.record.wake_at > self.now
+        put_off = later and self.record.status is RunStatus.ACTIVE and bool(self.record.reason)
+        return self.first is not None and moves(self.first) and not put_off
 
     @property
     def standing(self) -> str:
@@ -133,8 +134,8 @@ class Inspection:
         run, status = f"{run_id} --tenant {tenant}", self.record.status
         if status.ended or self.live:
             return ""
-        if status is RunStatus.QUARANTINED:
-            return f"adk_cancel {run} --reason TEXT"
+        if status is RunStatus.QUARANTINED and self.record.release_requested_at is None:
+            return f"adk_release {run} --reason TEXT"
         if self.refusals:
             return _after_refusal(self.refusals[0], run)
         if doubted := self.plan.indeterminate:
@@ -203,9 +204,13 @@ def moves(decision: Decision) -> bool:
     return False
 
 
-def refuse_resume(seen: Inspection, *, accept_revision: str | None = None, accept_stale: bool = False) -> None:
-    """Raise what a resume of the run as it is ``seen`` would raise. Changes nothing and asks no probe: a call that
-    only its probe could answer is refused."""
+def refuse_resume(
+    seen: Inspection, *, accept_revision: str | None = None, accept_stale: bool = False, probes: bool = False
+) -> None:
+    """Raise what a resume of the run as it is ``seen`` would raise. Changes nothing and asks nobody.
+
+    A call that only its probe could answer is refused, unless ``probes`` says that it will be asked.
+    """
     record, lease = seen.record, seen.lease
     if is_registered(record.agent):
         refuse_revision(record, get_agent(record.agent), accept_revision)
@@ -214,13 +219,16 @@ def refuse_resume(seen: Inspection, *, accept_revision: str | None = None, accep
     if record.cancel_requested_at is not None:
         return  # it would be ended, whatever else there is
     deaths = 0 if lease is None else lease.deaths + 1
-    if record.status is RunStatus.QUARANTINED or deaths >= get_settings().resume.max_deaths:
+    if record.release_requested_at is not None:
+        pass  # it would be freed first
+    elif record.status is RunStatus.QUARANTINED or deaths >= get_settings().resume.max_deaths:
         raise ResumeError(f"run {record.run_id} is quarantined: {record.reason or f'its worker died {deaths} times'}")
     for error in seen.refusals:
         revised = accept_revision is not None and isinstance(error, AgentRevisionError) and error.found is not None
         if not (revised or (accept_stale and isinstance(error, StaleFrontierError))):
             raise error
-    refuse_if_undecidable(seen.plan)
+    if not (probes and isinstance(seen.first, Probe)):
+        refuse_if_undecidable(seen.plan)
 
 
 def describe(seen: Inspection) -> str:
@@ -259,6 +267,8 @@ def _lines(seen: Inspection) -> Iterator[str]:
     if seen.usage.unknown_calls:
         yield f"{seen.usage.unknown_calls} model calls of unknown cost"
     yield f"format {frontier.format_version if frontier else '-'}  revision {record.revision or 'not pinned'}"
+    if record.release_requested_at is not None and not record.status.ended:
+        yield "release requested"
     if record.cancel_requested_at is not None and not record.status.ended:
         yield f"cancel requested by {record.cancel_requested_by}: {record.cancel_reason}"
     yield f"last failed save: {record.failed_save or 'none'}"

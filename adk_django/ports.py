@@ -18,7 +18,7 @@ from adk_django.checkpointer import Checkpointer
 from adk_django.conf import Tools
 from adk_django.core.checkpoint import PendingCall
 from adk_django.core.codec import EncodeError
-from adk_django.core.decide import Commit, Decision, decide
+from adk_django.core.decide import Commit, Decision, Stop, decide
 from adk_django.core.effects import (
     Claim,
     Outcome,
@@ -39,6 +39,7 @@ from adk_django.stores.bundle import Stores
 from adk_django.tools import ArgumentsRefusedError
 
 Watch = Callable[[RunState, Decision], None]
+Leave = Callable[[RunState], bool]
 
 # Errors with which a database says that a transaction did not happen.
 _REFUSALS = (DataError, IntegrityError, InternalError, transaction.TransactionManagementError)
@@ -62,10 +63,11 @@ class RunPorts:
         settings: Tools,
         inline: bool,
         watch: Watch | None = None,
+        leave: Leave | None = None,
     ) -> None:
         self._agent, self._provider = agent, provider
         self._stores, self._holder, self._checkpointer = stores, holder, checkpointer
-        self._settings, self._inline, self._watch = settings, inline, watch
+        self._settings, self._inline, self._watch, self._leave = settings, inline, watch, leave
         self._bodies = Bodies(agent, stores, settings, checkpointer.mask, inline=inline)
         self._run = {"tenant": holder.lease.tenant, "run_id": holder.lease.run_id}
         self._sent: dict[Slot, float] = {}
@@ -76,6 +78,12 @@ class RunPorts:
         """Tell whoever watches what is next."""
         if self._watch is not None:
             self._watch(run, decision)
+
+    def leaves(self, run: RunState) -> bool:
+        """Return whether the slice ends here, behind a commit, for a fresh one to go on: never with a body claimed and
+        not entered, nor where the run stands still by itself."""
+        due = self._leave is not None and not run.fresh and self._leave(run)
+        return due and not isinstance(decide(run), Stop)
 
     # The model
 

@@ -1,14 +1,13 @@
 """AgentRunner: runs an agent from its input, or carries a run on. Both are one path."""
 
-import contextlib
 import functools
 import os
 import socket
 import uuid
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any, cast
 
+from adk_django.admission import admit, back_off
 from adk_django.agents import Agent
 from adk_django.asynchronous import in_pool, in_testcase, off_loop, sync_only
 from adk_django.bodies import Bodies
@@ -17,27 +16,25 @@ from adk_django.conf import get_settings
 from adk_django.core.checkpoint import CheckpointPolicy, PendingCall
 from adk_django.core.codec import digest
 from adk_django.core.decide import Stop
-from adk_django.core.effects import Claim, EffectClass
+from adk_django.core.effects import Claim
 from adk_django.core.messages import Usage
 from adk_django.core.plan import plan
-from adk_django.core.record import RunRecord, RunStatus, Spend, Writes
+from adk_django.core.record import RunRecord, RunStatus
 from adk_django.core.seen import Reply
 from adk_django.core.state import RunState
-from adk_django.drive import adrive, drive
+from adk_django.drive import HANDED_OVER, adrive, drive
 from adk_django.exceptions import (
-    AdkError,
     CheckpointNotFoundError,
     ConfigurationError,
     IndeterminateToolCallError,
     ProviderError,
-    ResumeError,
     RunConflictError,
-    StaleFrontierError,
     StoreUnavailableError,
 )
-from adk_django.ports import RunPorts, Watch
+from adk_django.leases import Leaseholder
+from adk_django.ports import Leave, RunPorts, Watch
 from adk_django.providers.base import ModelProvider
-from adk_django.resumer import ResumedRun, Resumer, give_back, refuse_revision, setting_of, store_refusal
+from adk_django.resumer import ResumedRun, Resumer, give_back, setting_of
 from adk_django.stores import complete
 from adk_django.stores.base import HistoryStore, IdempotencyStore, LeaseStore
 from adk_django.stores.bundle import Stores
@@ -47,7 +44,8 @@ from adk_django.stores.bundle import Stores
 class RunResult:
     """How a slice stopped.
 
-    ``status`` is the run's; ``output`` is the final answer's text, None until there is one.
+    ``status`` is the run's; ``output`` is the final answer's text, None until there is one. ``handed_over`` says that
+    the slice ended before its run stood still: a fresh one goes on at once.
     """
 
     run_id: str
@@ -57,6 +55,7 @@ class RunResult:
     usage: Usage
     iterations: int
     fence: int
+    handed_over: bool = False
 
 
 def this_worker() -> str:
@@ -173,6 +172,7 @@ class AgentRunner:
         carried: ResumedRun | None = None,
         worker: str | None = None,
         watch: Watch | None = None,
+        leave: Leave | None = None,
         accept_revision: str | None = None,
         accept_stale: bool = False,
     ) -> RunResult:
@@ -182,16 +182,16 @@ class AgentRunner:
         step; a run that took one returns how it stopped. Waiting is returned, never raised.
         """
         if carried is None:
-            carried = self._take(self._in_force(agent), run_id, tenant, worker, accept_revision)
+            carried = self.take(self.in_force(agent), run_id, tenant, worker, accept_revision)
         with carried:
-            agent = self._in_force(agent)
-            if (ended := self._refused(agent, carried, run_id, tenant, accept_revision, accept_stale)) is not None:
-                return ended
-            state, ports = self._begin(agent, carried, watch)
+            agent = self.in_force(agent)
+            if (record := admit(agent, carried, run_id, tenant, accept_revision, accept_stale)).status.ended:
+                return result_of(record, carried.lease.fence)
+            state, ports = self._begin(agent, carried, watch, leave)
             try:
                 state, stop = drive(state, ports)
             except (ProviderError, StoreUnavailableError) as error:
-                self._back_off(carried, error, ports.owed)
+                back_off(self.stores, carried.lease, self.checkpointer, error, ports.owed)
                 raise
             return self._result(state, stop, moved=ports.moved)
 
@@ -204,23 +204,24 @@ class AgentRunner:
         carried: ResumedRun | None = None,
         worker: str | None = None,
         watch: Watch | None = None,
+        leave: Leave | None = None,
         accept_revision: str | None = None,
         accept_stale: bool = False,
     ) -> RunResult:
         """Async twin of `resume`."""
         if carried is None:
-            taking = functools.partial(self._take, self._in_force(agent), run_id, tenant, worker, accept_revision)
+            taking = functools.partial(self.take, self.in_force(agent), run_id, tenant, worker, accept_revision)
             carried = await off_loop(taking, give_back)
         async with carried:
-            agent = self._in_force(agent)
+            agent = self.in_force(agent)
             checks = (agent, carried, run_id, tenant, accept_revision, accept_stale)
-            if (ended := await in_pool(self._refused, *checks)) is not None:
-                return ended
-            state, ports = self._begin(agent, carried, watch)
+            if (record := await in_pool(admit, *checks)).status.ended:
+                return result_of(record, carried.lease.fence)
+            state, ports = self._begin(agent, carried, watch, leave)
             try:
                 state, stop = await adrive(state, ports)
             except (ProviderError, StoreUnavailableError) as error:
-                await in_pool(self._back_off, carried, error, ports.owed)
+                await in_pool(back_off, self.stores, carried.lease, self.checkpointer, error, ports.owed)
                 raise
             return self._result(state, stop, moved=ports.moved)
 
@@ -229,59 +230,30 @@ class AgentRunner:
         bodies = Bodies(agent, self.stores, get_settings().tools, self.checkpointer.mask, inline=in_testcase())
         return bodies.probe(bodies.context_of(record, call, claim), call, claim)
 
-    def _take(self, agent: Agent, run_id: str, tenant: str, worker: str | None, accept: str | None) -> ResumedRun:
-        resumer = Resumer(
+    def take(
+        self, agent: Agent, run_id: str, tenant: str, worker: str | None = None, accept: str | None = None
+    ) -> ResumedRun:
+        """Take the run's lease and read what is recorded of it. Raise CheckpointNotFoundError if there is no such
+        run."""
+        worker = worker or this_worker()
+        carried = self._resumer().take(run_id, tenant=tenant, worker=worker, agent=agent, accept=accept)
+        if carried is None:
+            raise CheckpointNotFoundError(f"there is no run {run_id} of tenant {tenant}")
+        return carried
+
+    def hold(self, run_id: str, *, tenant: str, worker: str | None, floor: int) -> Leaseholder:
+        """Return the run's lease, acquired, without reading what is recorded of it."""
+        return self._resumer().hold(run_id, tenant=tenant, worker=worker or this_worker(), floor=floor)
+
+    def _resumer(self) -> Resumer:
+        return Resumer(
             checkpoints=self.checkpointer,
             leases=self.stores.leases,
             history=self.stores.history,
             idempotency=self.stores.idempotency,
         )
-        carried = resumer.take(run_id, tenant=tenant, worker=worker or this_worker(), agent=agent, accept=accept)
-        if carried is None:
-            raise CheckpointNotFoundError(f"there is no run {run_id} of tenant {tenant}")
-        return carried
 
-    def _refused(
-        self, agent: Agent, carried: ResumedRun, run_id: str, tenant: str, accept: str | None, accept_stale: bool
-    ) -> RunResult | None:
-        """Return how a run ended, if it has; raise what speaks against carrying it on, if anything does.
-
-        A cancel ends a run that cannot be carried on, too.
-        """
-        record, deaths, cap = carried.recorded.record, carried.lease.deaths, get_settings().resume.max_deaths
-        if (record.run_id, record.tenant) != (run_id, tenant):
-            raise ValueError(f"what is carried is run {record.run_id} of tenant {record.tenant}, not {run_id}")
-        if record.status.ended:
-            return self._ended(record, carried.lease.fence)
-        refuse_revision(record, agent, accept)
-        if record.cancel_requested_at is not None and (
-            carried.recorded.refusals or record.status is RunStatus.QUARANTINED or deaths >= cap
-        ):
-            writes = Writes(status=RunStatus.CANCELLED, reason=record.cancellation)
-            carried.stores.commit(writes, lease=carried.lease)
-            return self._ended(replace(record, status=RunStatus.CANCELLED, reason=writes.reason), carried.lease.fence)
-        if record.status is not RunStatus.QUARANTINED and deaths >= cap:
-            reason = f"its worker died {deaths} times without progress"
-            carried.stores.commit(Writes(status=RunStatus.QUARANTINED, reason=reason), lease=carried.lease)
-            raise ResumeError(f"run {record.run_id} is quarantined: {reason}")
-        if record.status is RunStatus.QUARANTINED:
-            raise ResumeError(f"run {record.run_id} is quarantined: {record.reason}")
-        for error in carried.recorded.refusals:
-            if not (accept_stale and isinstance(error, StaleFrontierError)):
-                store_refusal(carried, error)
-                raise error
-        self._refuse_stores(agent)
-        return None
-
-    def _refuse_stores(self, agent: Agent) -> None:
-        for tool in agent.tools:
-            if tool.effect is EffectClass.TRANSACTIONAL and tool.using not in self.stores.joins:
-                raise ConfigurationError(
-                    f"tool {tool.name} is transactional on {tool.using!r}, where the run's stores are not: "
-                    f"expected the ORM stores on that alias"
-                )
-
-    def _in_force(self, agent: Agent) -> Agent:
+    def in_force(self, agent: Agent) -> Agent:
         """Return ``agent`` with the provider that this runner asks: its model is part of the revision."""
         if self._provider is not None:
             return replace(agent, provider=self._provider)
@@ -291,7 +263,9 @@ class AgentRunner:
             )
         return agent
 
-    def _begin(self, agent: Agent, carried: ResumedRun, watch: Watch | None) -> tuple[RunState, RunPorts]:
+    def _begin(
+        self, agent: Agent, carried: ResumedRun, watch: Watch | None, leave: Leave | None
+    ) -> tuple[RunState, RunPorts]:
         ports = RunPorts(
             agent=agent,
             provider=cast(ModelProvider, agent.provider),  # in force, it has one
@@ -301,34 +275,12 @@ class AgentRunner:
             settings=get_settings().tools,
             inline=not carried.holder.background,
             watch=watch,
+            leave=leave,
         )
         return carried.recorded.state(carried.lease, setting_of(agent, carried.lease, self.checkpointer)), ports
 
-    def _back_off(self, carried: ResumedRun, error: AdkError, owed: tuple[Spend, ...]) -> None:
-        """Say when the run is tried again: each time twice as late as before, up to the longest. What was spent on
-        answers that are lost goes with it. A store that is down cannot be told."""
-        for _ in range(2):  # what the slice left idle may have died meanwhile; the next connection is a new one
-            with contextlib.suppress(StoreUnavailableError):
-                return self._try_later(carried, error, owed)
-
-    def _try_later(self, carried: ResumedRun, error: AdkError, owed: tuple[Spend, ...]) -> None:
-        first, longest = get_settings().resume.backoff_seconds
-        now = self.stores.runs.now()
-        record = self.stores.runs.get(carried.lease.run_id, tenant=carried.lease.tenant)
-        failed = PROVIDER_FAILED if isinstance(error, ProviderError) else STORE_FAILED
-        wait = first
-        if record is not None and record.reason.startswith(failed) and record.wake_at and record.updated_at:
-            before = (record.wake_at - record.updated_at).total_seconds()
-            wait = min(max(first, 2 * before), longest)
-        again = now + timedelta(seconds=wait)
-        reason = f"{failed}, next try at {again.isoformat(timespec='seconds')}: {error}"
-        seen = None if record is None else record.wake_at
-        reason = self.checkpointer.mask(reason)
-        writes = Writes(status=RunStatus.ACTIVE, reason=reason, wake_at=again, wake_seen=seen, spend=owed)
-        self.stores.commit(writes, lease=carried.lease)
-
     def _result(self, state: RunState, stop: Stop, *, moved: bool) -> RunResult:
-        if not moved and stop.status in (RunStatus.UNDECIDED, RunStatus.ACTIVE):
+        if stop is not HANDED_OVER and not moved and stop.status in (RunStatus.UNDECIDED, RunStatus.ACTIVE):
             unknown = plan(state.calls(), state.claims, strict=state.setting.strict).indeterminate
             raise IndeterminateToolCallError(unknown)
         return RunResult(
@@ -339,15 +291,13 @@ class AgentRunner:
             usage=state.usage,
             iterations=state.turn,
             fence=state.setting.fence,
+            handed_over=stop is HANDED_OVER,
         )
 
-    @staticmethod
-    def _ended(record: RunRecord, fence: int) -> RunResult:
-        return RunResult(
-            record.run_id, record.status, record.reason, record.output, record.usage, record.iterations, fence
-        )
+
+def result_of(record: RunRecord, fence: int) -> RunResult:
+    """Return how a run stands by its row."""
+    return RunResult(record.run_id, record.status, record.reason, record.output, record.usage, record.iterations, fence)
 
 
 ID_CHARACTERS = 255
-PROVIDER_FAILED = "the model provider failed"
-STORE_FAILED = "the store did not answer"

@@ -1,40 +1,70 @@
-"""The one door for views, tasks, commands and the admin: start, resume, inspect, list, decide, settle, cancel.
+"""The one door for views, tasks, commands and the admin.
 
-What only writes a row and asks for a wake-up (`start`, `decide`, `settle`, `cancel`) joins the caller's transaction.
-What drives a run (`resume`) refuses one. Every function takes ``using``, the alias of the run's database.
+Here are `start`, `resume`, `sweep`, `inspect` and `list_runs`; what people say of runs (`decide`, `settle`, `cancel`,
+`release`, ...) comes from `adk_django.answers`. What only writes a row and asks for a wake-up joins the caller's
+transaction. What drives a run refuses one. Every function takes ``using``, the alias of the run's database.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from adk_django.agents import Agent, get_agent, is_registered
+from adk_django import wakeups
+from adk_django.agents import Agent, get_agent, is_registered, registered
+from adk_django.answers import (
+    acancel,
+    adecide,
+    afulfil,
+    aprobe,
+    arelease,
+    asettle,
+    cancel,
+    decide,
+    fulfil,
+    probe,
+    record_of,
+    release,
+    settle,
+)
 from adk_django.asynchronous import in_pool, sync_only, twin_of
 from adk_django.conf import get_settings
-from adk_django.core.effects import Claim, Outcome, OutcomeKind, Slot, arguments_digest
-from adk_django.core.record import Answer, Approval, RunRecord, RunStatus, Writes
-from adk_django.core.redaction import contains_mask
-from adk_django.core.seen import Reply
-from adk_django.exceptions import (
-    ApprovalError,
-    CallNotFoundError,
-    CheckpointNotFoundError,
-    ConfigurationError,
-    RequestNotFoundError,
-    RunConflictError,
-    SettlementError,
-)
-from adk_django.planning import Inspection, inspection
-from adk_django.ports import Watch
-from adk_django.resumer import Resumer, not_registered
-from adk_django.runner import AgentRunner, RunResult, this_worker
-from adk_django.tools import ArgumentsRefusedError
+from adk_django.core.checkpoint import CHECKPOINT_FORMAT
+from adk_django.core.decide import Probe
+from adk_django.core.record import RunRecord, RunStatus
+from adk_django.exceptions import ResumeError, RunConflictError
+from adk_django.planning import Inspection, inspection, moves, refuse_resume
+from adk_django.ports import Leave, Watch
+from adk_django.resumer import not_registered
+from adk_django.runner import AgentRunner, RunResult, result_of
+from adk_django.stores.runs import Due
 
-ANSWERS: Mapping[str, Answer] = {
-    "completed": Answer.DONE,
-    "never_ran": Answer.NOT_DONE,
-    "never-ran": Answer.NOT_DONE,
-}
+__all__ = [
+    "StartedRun",
+    "Swept",
+    "acancel",
+    "adecide",
+    "afulfil",
+    "ainspect",
+    "alist_runs",
+    "aprobe",
+    "arelease",
+    "aresume",
+    "asettle",
+    "astart",
+    "asweep",
+    "cancel",
+    "carry_on",
+    "decide",
+    "fulfil",
+    "inspect",
+    "list_runs",
+    "probe",
+    "release",
+    "resume",
+    "settle",
+    "start",
+    "sweep",
+]
 
 
 @dataclass(frozen=True)
@@ -87,6 +117,8 @@ def start(
         for field in ("agent", "user", "input_digest"):
             if getattr(record, field) != getattr(asked, field):
                 raise RunConflictError(record.run_id, field.removesuffix("_digest"))
+    if not record.status.ended and record.wake_at is not None and record.wake_at <= runner.stores.runs.now():
+        wakeups.wake(runner.stores, tenant, record.run_id)
     return StartedRun(record, created)
 
 
@@ -100,16 +132,23 @@ def resume(
     watch: Watch | None = None,
     accept_revision: str | None = None,
     accept_stale: bool = False,
+    enqueue: bool = False,
     using: str | None = None,
 ) -> RunResult:
     """Take the lease and carry the run on to its next stop, here and now, as `AgentRunner.resume` does.
 
-    ``agent`` defaults to the one registered under the run's name. Raise CheckpointNotFoundError if there is no such
-    run, AgentRevisionError if its agent is not registered here.
+    ``agent`` defaults to the one registered under the run's name. ``enqueue`` hands the run to a worker in place of
+    driving it here: it becomes due and a wake-up goes out; joins the caller's transaction. Raise
+    CheckpointNotFoundError if there is no such run, AgentRevisionError if its agent is not registered here; ValueError
+    for ``enqueue`` with what no wake-up carries.
     """
     runner = AgentRunner(using=using)
+    if enqueue:
+        if agent is not None or worker is not None or watch is not None or accept_revision or accept_stale:
+            raise ValueError("enqueue=True takes the run alone: a worker carries it on with what it has")
+        return _enqueue(runner, run_id, tenant)
     if agent is None:
-        agent = _agent_of(_record(runner, run_id, tenant))
+        agent = _agent_of(record_of(runner, run_id, tenant))
     return runner.resume(
         _agent(agent),
         run_id,
@@ -127,11 +166,74 @@ def _agent_of(record: RunRecord) -> Agent:
     return get_agent(record.agent)
 
 
-def _record(runner: AgentRunner, run_id: str, tenant: str) -> RunRecord:
-    record = runner.stores.runs.get(run_id, tenant=tenant)
-    if record is None:
-        raise CheckpointNotFoundError(f"there is no run {run_id} of tenant {tenant}")
-    return record
+def _enqueue(runner: AgentRunner, run_id: str, tenant: str) -> RunResult:
+    record = record_of(runner, run_id, tenant)
+    if not record.status.ended:
+        seen = inspection(runner.stores, record, runner.checkpointer, strict=get_settings().resume.strict)
+        refuse_resume(seen, probes=True)
+        if seen.first is not None and not (moves(seen.first) or isinstance(seen.first, Probe)):
+            raise ResumeError(f"run {run_id} is {seen.standing}: {seen.reason}")
+        record = runner.stores.runs.wake(run_id, tenant=tenant) or record
+        wakeups.wake(runner.stores, tenant, run_id)
+    return result_of(record, record.fence)
+
+
+@sync_only
+def carry_on(
+    run_id: str, *, tenant: str, worker: str, leave: Leave | None = None, using: str | None = None
+) -> RunResult | None:
+    """Carry a run on as a background worker does, until it stands still or ``leave`` says so; return how it stopped.
+
+    Return None, and leave the run due, where it has ended, where this process cannot carry it on, and where more runs
+    live than ``RESUME`` allows. Raise what `resume` raises.
+    """
+    runner = AgentRunner(using=using)
+    record, caps = runner.stores.runs.get(run_id, tenant=tenant), get_settings().resume
+    if record is None or record.status.ended or not is_registered(record.agent):
+        return None
+    agent = get_agent(record.agent)
+    if not agent.carries(record.revision):
+        return None
+    carried = runner.take(runner.in_force(agent), run_id, tenant, worker)
+    limits = {"max_live": caps.max_live, "max_live_per_tenant": caps.max_live_per_tenant}
+    if any(limits.values()) and runner.stores.leases.crowded(carried.lease, **limits):
+        carried.release()
+        return None
+    return runner.resume(agent, run_id, tenant=tenant, carried=carried, leave=leave)
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep did: the (tenant, run id) of each run it took, and how many wake-ups went out."""
+
+    taken: tuple[tuple[str, str], ...]
+    sent: int
+
+
+@sync_only
+def sweep(*, using: str | None = None) -> Swept:
+    """Take a batch of the runs that are due and wake a worker for each.
+
+    Due are runs whose worker died, answers not yet carried on and wake-ups whose time has come, of agents, revisions
+    and formats that this process can carry on. Any number of sweeps may run at once.
+    """
+    stores, settings = AgentRunner(using=using).stores, get_settings()
+    definitions = {
+        name: frozenset((agent.pinned_revision, *agent.accepts))
+        for agent in registered()
+        for name in (agent.name, *agent.aliases)
+    }
+    taken = stores.runs.take_due(
+        Due(
+            limit=settings.resume.batch,
+            definitions=definitions,
+            format_version=CHECKPOINT_FORMAT,
+            again_seconds=settings.leases.ttl_seconds,
+            max_live=settings.resume.max_live,
+            max_live_per_tenant=settings.resume.max_live_per_tenant,
+        )
+    )
+    return Swept(taken, wakeups.send(taken) if taken else 0)
 
 
 @sync_only
@@ -167,174 +269,16 @@ def list_runs(
     return runs.find(tenant=tenant, status=wanted, agent=agent, stuck=stuck, limit=limit, before=before)
 
 
-@sync_only
-def decide(
-    request_id: str,
-    *,
-    tenant: str,
-    grant: bool,
-    by: str,
-    reason: str = "",
-    arguments: Mapping[str, Any] | None = None,
-    using: str | None = None,
-) -> Approval:
-    """Answer a request for approval, once; the run is woken. ``arguments`` are the approver's own, granted in place
-    of those shown.
-
-    The same answer again is a quiet success. Raise ApprovalConflictError for another one, ApprovalExpiredError for a
-    late one, ApprovalError for an unknown request or arguments that do not fit the tool.
-    """
-    runner = AgentRunner(using=using)
-    request = runner.stores.runs.request(request_id, tenant=tenant)
-    if request is None:
-        raise RequestNotFoundError(f"there is no request {request_id} of tenant {tenant}")
-    edited, digest = None, None
-    if arguments is not None:
-        if not grant:
-            raise ApprovalError("a denial takes no arguments: grant with them, or deny without")
-        tool = get_agent(_record(runner, request.run_id, tenant).agent).by_name[request.tool]
-        try:
-            edited = tool.normalised(arguments)
-        except ArgumentsRefusedError as error:
-            raise ApprovalError(f"the arguments do not fit tool {request.tool}: {error}") from error
-        if contains_mask(edited):
-            raise ApprovalError(f"an argument of call {request.slot} holds a mask: give its value, or grant as asked")
-        digest = arguments_digest(edited)
-    return runner.stores.runs.decide(
-        request_id, tenant=tenant, grant=grant, by=by, reason=reason, edited=edited, digest=digest
-    )
-
-
-@sync_only
-def settle(
-    run_id: str,
-    call: str | Slot,
-    *,
-    tenant: str,
-    answer: str,
-    outcome: Any = None,
-    by: str,
-    reason: str,
-    using: str | None = None,
-) -> Claim:
-    """Answer, once and on the record, whether an indeterminate call happened; the run is woken.
-
-    ``answer`` is "completed", with the ``outcome`` the model is told, or "never_ran". Raise SettlementError if the call
-    is not in doubt, was answered otherwise, or may still happen (never_ran before its deadline, naming the instant);
-    CheckpointNotFoundError if there is no such run; ValueError for another answer or a ``call`` that is no slot.
-    """
-    if answer not in ANSWERS:
-        raise ValueError(f"answer {answer!r}: expected 'completed' or 'never_ran'")
-    slot = call if isinstance(call, Slot) else Slot.parse(call)
-    runner = AgentRunner(using=using)
-    _record(runner, run_id, tenant)
-    told: Outcome | None = None
-    if ANSWERS[answer] is Answer.DONE:
-        value = "completed; what it returned is not known" if outcome is None else outcome
-        told = Outcome.of(OutcomeKind.RETURNED, runner.checkpointer.mask(value))
-    return runner.stores.idempotency.settle(
-        run_id,
-        slot,
-        tenant=tenant,
-        answer=ANSWERS[answer],
-        outcome=told,
-        by=by,
-        reason=runner.checkpointer.mask(reason),
-    )
-
-
-@sync_only
-def probe(
-    run_id: str, call: str | Slot, *, tenant: str, by: str, reason: str = "", using: str | None = None
-) -> tuple[Reply, Claim]:
-    """Ask the call's own probe on a person's request, and settle the call by what it says; return both.
-
-    A probe that says ``unknown``, or ``not_done`` before the deadline, settles nothing. Raise SettlementError if the
-    call is not in doubt or its tool has no probe.
-    """
-    slot = call if isinstance(call, Slot) else Slot.parse(call)
-    runner = AgentRunner(using=using)
-    record = _record(runner, run_id, tenant)
-    agent = get_agent(record.agent)
-    seen = inspection(runner.stores, record, runner.checkpointer, strict=get_settings().resume.strict)
-    doubted = next((item for item in seen.plan.indeterminate if item.call.slot == slot), None)
-    if doubted is None or doubted.claim is None:
-        claims = runner.stores.idempotency.look_up(run_id, tenant=tenant)
-        if all(item.call.slot != slot for item in seen.plan.resumptions) and all(c.slot != slot for c in claims):
-            raise CallNotFoundError(f"run {run_id} has no call {slot} on record")
-        raise SettlementError(f"call {slot} of run {run_id} is not in doubt: adk_inspect {run_id} --tenant {tenant}")
-    tool = agent.by_name.get(doubted.call.tool)
-    if tool is None or tool.probe is None:
-        raise SettlementError(f"tool {doubted.call.tool} has no probe: settle call {slot} with --as")
-    reply = runner.ask(agent, record, doubted.call, doubted.claim)
-    if reply.answer is Answer.UNKNOWN or (reply.answer is Answer.NOT_DONE and reply.early):
-        return reply, doubted.claim
-    mask = runner.checkpointer.mask
-    said = f"the probe of {tool.name} said {reply.answer.value}"
-    claim = runner.stores.idempotency.settle(
-        run_id,
-        slot,
-        tenant=tenant,
-        answer=reply.answer,
-        outcome=None if reply.outcome is None else replace(reply.outcome, value=mask(reply.outcome.value)),
-        by=by,
-        reason=f"{said}: {reason}" if reason else said,
-    )
-    return reply, claim
-
-
-@sync_only
-def cancel(run_id: str, *, tenant: str, by: str, reason: str, using: str | None = None) -> RunRecord:
-    """Ask that a run be cancelled, and wake it; return its row. What is in flight keeps its claim and can still be
-    settled.
-
-    The next slice ends it before any model or tool call. Raise CheckpointNotFoundError if there is no such run.
-    """
-    record = AgentRunner(using=using).stores.runs.request_cancel(run_id, tenant=tenant, by=by, reason=reason)
-    if record is None:
-        raise CheckpointNotFoundError(f"there is no run {run_id} of tenant {tenant}")
-    return record
-
-
-@sync_only
-def end_cancelled(run_id: str, *, tenant: str, worker: str | None = None, using: str | None = None) -> RunRecord:
-    """End a run whose cancel was requested, at once, under its lease; return its row.
-
-    Needs neither agent nor provider. Raise ResumeConflictError if a worker holds the run: that worker ends it.
-    """
-    runner = AgentRunner(using=using)
-    record = _record(runner, run_id, tenant)
-    if record.status.ended:
-        return record
-    if record.cancel_requested_at is None:
-        raise ConfigurationError(f"no cancel of run {run_id} was requested: runs.cancel asks for it")
-    carried = Resumer(
-        checkpoints=runner.checkpointer,
-        leases=runner.stores.leases,
-        history=runner.stores.history,
-        idempotency=runner.stores.idempotency,
-    ).hold(run_id, tenant=tenant, worker=worker or this_worker(), floor=record.fence)
-    with carried as holder:
-        by = f" by {record.cancel_requested_by}" if record.cancel_requested_by else ""
-        reason = f"cancelled{by}: {record.cancel_reason}".removesuffix(": ")
-        runner.stores.commit(Writes(status=RunStatus.CANCELLED, reason=reason), lease=holder.lease)
-    return _record(runner, run_id, tenant)
-
-
 async def aresume(run_id: str, *, tenant: str, agent: Agent | str | None = None, **options: Any) -> RunResult:
     """Async twin of `resume`: on the loop, so that async tools and providers share it."""
     using = options.pop("using", None)
     runner = await in_pool(AgentRunner, using=using)
     if agent is None:
-        agent = _agent_of(await in_pool(_record, runner, run_id, tenant))
+        agent = _agent_of(await in_pool(record_of, runner, run_id, tenant))
     return await runner.aresume(_agent(agent), run_id, tenant=tenant, **options)
 
 
 astart = twin_of(start)
+asweep = twin_of(sweep)
 ainspect = twin_of(inspect)
 alist_runs = twin_of(list_runs)
-adecide = twin_of(decide)
-asettle = twin_of(settle)
-aprobe = twin_of(probe)
-acancel = twin_of(cancel)
-aend_cancelled = twin_of(end_cancelled)

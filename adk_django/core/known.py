@@ -49,7 +49,7 @@ class Known:
     ``failures`` (observed, not committed), ``abandoned``, ``given_back`` (the last attempt of a call whose claim was
     abandoned: no token serves twice), ``replies``, ``spend``, ``tried`` (boundaries sent, saved or not), ``unaskable``
     (why no person could be asked), ``took_over`` (a death came before, and nothing was done yet), ``died`` (deaths to
-    be reset by the next progress).
+    be reset by the next progress), ``journal`` (how many observations there were).
     """
 
     record: RunRecord
@@ -75,6 +75,7 @@ class Known:
     unaskable: str = ""
     took_over: bool = False
     died: bool = False
+    journal: int = 0
 
     def calls(self) -> tuple[PendingCall, ...]:
         """Return the turn's calls as they may be made: with an approver's arguments where he changed them."""

@@ -110,11 +110,16 @@ class RunState(Known):
 
     def observe(self, seen: Answered | Attempted | Probed) -> "RunState":
         """Return the state after ``seen``, nothing of which is committed yet."""
+        state = replace(self, journal=self.journal + 1, took_over=False)
         match seen:
             case Answered():
-                return self._answered(seen)
+                return state._answered(seen)
             case Probed():
-                return replace(self, replies={**self.replies, **seen.replies}, took_over=False)
+                return replace(state, replies={**self.replies, **seen.replies})
+            case Attempted():
+                return state._attempted(seen)
+
+    def _attempted(self, seen: Attempted) -> "RunState":
         outcomes, failures, abandoned = dict(self.outcomes), dict(self.failures), set(self.abandoned)
         calls = {call.slot: call for call in self.calls()}
         for slot, result in seen.results.items():
@@ -134,7 +139,6 @@ class RunState(Known):
             failures=failures,
             abandoned=frozenset(abandoned),
             fresh=self.fresh - seen.results.keys(),
-            took_over=False,
         )
 
     def _answered(self, seen: Answered) -> "RunState":
@@ -149,7 +153,6 @@ class RunState(Known):
             cost_micros=self.cost_micros + seen.cost_micros,
             spend=(*self.spend, Spend(self.turn + 1, self.setting.fence, seen.usage, seen.cost_micros)),
             unaskable="",
-            took_over=False,
         )
 
     def committed(self, writes: Writes, written: Written) -> "RunState":

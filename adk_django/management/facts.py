@@ -73,6 +73,7 @@ def of_inspection(seen: Inspection) -> dict[str, Any]:
         "failed_save": record.failed_save,
         "output": record.output,
         "cancel_requested_at": _at(record.cancel_requested_at),
+        "release_requested_at": _at(record.release_requested_at),
     }
 
 

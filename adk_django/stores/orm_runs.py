@@ -193,6 +193,13 @@ class OrmRunStore(OnAlias, RunStore):
             run_joined(dialect, tenant, run_id, [Part("woken", woken_now, counted=True)])
             return self.get(run_id, tenant=tenant)
 
+    def tell(self, run_id: str, *, tenant: str, kind: str, by: str, reason: str, detail: str = "") -> None:
+        row = {"kind": kind, "at": AT, "by": by, "reason": reason, "detail": detail}
+        with mapped(self.alias):
+            dialect = Dialect(connections[self.alias])
+            insert = dialect.insert(models.RunEvent, row | {"turn": None, "position": None})
+            run_joined(dialect, tenant, run_id, [Part("told", insert, counted=True)])
+
     def take_due(self, due: Due) -> tuple[tuple[str, str], ...]:
         with mapped(self.alias):
             return tuple(take_due(connections[self.alias], due))

@@ -36,7 +36,7 @@ class RunStore(SyncVerbs, ABC):
 
     verbs = (
         *("create", "get", "write", "gate", "approvals", "decide", "request", "find"),
-        *("request_cancel", "request_release", "wake", "take_due", "now"),
+        *("request_cancel", "request_release", "wake", "tell", "take_due", "now"),
     )
 
     @abstractmethod
@@ -117,6 +117,10 @@ class RunStore(SyncVerbs, ABC):
         """Let a run that has not ended be due at once; return its row, None if there is none."""
 
     @abstractmethod
+    def tell(self, run_id: str, *, tenant: str, kind: str, by: str, reason: str, detail: str = "") -> None:
+        """Add to the run's audit what somebody did. A store that keeps no audit drops it."""
+
+    @abstractmethod
     def take_due(self, due: Due) -> tuple[tuple[str, str], ...]:
         """Take at most ``due.limit`` runs that a worker is to carry on, longest due first; return tenant and
         id of each.
@@ -163,6 +167,7 @@ class RunStore(SyncVerbs, ABC):
     arequest_cancel = twin(request_cancel)
     arequest_release = twin(request_release)
     awake = twin(wake)
+    atell = twin(tell)
     atake_due = twin(take_due)
     arequest = twin(request)
     afind = twin(find)

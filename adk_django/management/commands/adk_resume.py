@@ -20,6 +20,7 @@ class Command(DrivingCommand):
         """Add the run and how to carry it on."""
         parser.add_argument("run", metavar="RUN")
         parser.add_argument("--dry-run", action="store_true", help="say whether it could be carried on; change nothing")
+        parser.add_argument("--enqueue", action="store_true", help="hand it to a worker; change nothing here")
         parser.add_argument("--worker", metavar="NAME", help="the name to hold it under; default: host and process")
         parser.add_argument("--accept-revision", metavar="REV", help="carry it on with this process's revision, REV")
         parser.add_argument("--accept-stale", action="store_true", help="carry it on from a frontier that is too old")
@@ -27,6 +28,9 @@ class Command(DrivingCommand):
     def act(self, **options: Any) -> None:
         """Show, then carry on."""
         run_id, tenant = options["run"], options["tenant"]
+        alone = ("dry_run", "worker", "accept_revision", "accept_stale")
+        if options["enqueue"] and any(options[name] for name in alone):
+            self.parser.error("argument --enqueue: goes alone: the worker carries the run on with what it has")
         accepted = {name: options[name] for name in ("accept_revision", "accept_stale")}
         seen = runs.inspect(run_id, tenant=tenant, using=self.using)
         if seen is None:
@@ -34,7 +38,10 @@ class Command(DrivingCommand):
         self.facts["run"] = facts.of_inspection(seen)
         self.say(*describe(seen).split("\n"))
         refuse_ended(seen.record)
-        if options["dry_run"]:
+        if options["enqueue"]:
+            runs.resume(run_id, tenant=tenant, enqueue=True, using=self.using)
+            self.say("handed to a worker")
+        elif options["dry_run"]:
             self._would_carry_on(seen, accepted)
         else:
             self.carry_on(run_id, tenant=tenant, worker=options["worker"], **accepted)

@@ -18,6 +18,7 @@ class Command(DrivingCommand):
         parser.add_argument("agent", metavar="AGENT", help="the name the agent is registered under")
         parser.add_argument("prompt", metavar="PROMPT", help="what it is asked")
         parser.add_argument("--run-id", metavar="ID", help="default: a new one; the same id and input is the same run")
+        parser.add_argument("--enqueue", action="store_true", help="let a worker carry it on")
         parser.add_argument("--user", help="for whom")
 
     def act(self, **options: Any) -> None:
@@ -37,4 +38,9 @@ class Command(DrivingCommand):
         self.facts |= {"run_id": started.run_id, "tenant": tenant, "created": started.created}
         self.say(f"run {started.run_id}  tenant {tenant}  agent {agent}  {'new' if started.created else 'known'}")
         refuse_ended(started.record)
+        if options["enqueue"]:
+            if not started.created:
+                runs.resume(started.run_id, tenant=tenant, enqueue=True, using=self.using)
+            self.say("handed to a worker")
+            return
         self.carry_on(started.run_id, tenant=tenant)

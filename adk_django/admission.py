@@ -1,0 +1,113 @@
+"""What comes before a slice, and behind one that failed: whether its run may be carried on, and when it is tried again.
+
+What people asked of a run is done here, under its lease: a cancelled one that cannot be carried on ends, a released one
+is freed.
+"""
+
+import contextlib
+from dataclasses import replace
+from datetime import timedelta
+
+from adk_django.agents import Agent
+from adk_django.checkpointer import Checkpointer
+from adk_django.conf import get_settings
+from adk_django.core.effects import EffectClass
+from adk_django.core.lease import RunLease
+from adk_django.core.record import RunRecord, RunStatus, Spend, Writes
+from adk_django.exceptions import (
+    AdkError,
+    ConfigurationError,
+    ProviderError,
+    ResumeError,
+    StaleFrontierError,
+    StoreUnavailableError,
+)
+from adk_django.resumer import ResumedRun, refuse_revision, store_refusal
+from adk_django.stores.bundle import Stores
+
+PROVIDER_FAILED = "the model provider failed"
+STORE_FAILED = "the store did not answer"
+
+
+def admit(
+    agent: Agent, carried: ResumedRun, run_id: str, tenant: str, accept: str | None, accept_stale: bool
+) -> RunRecord:
+    """Return the row of a run that may be carried on, or that has ended; raise what speaks against it, if anything
+    does."""
+    record = carried.recorded.record
+    if (record.run_id, record.tenant) != (run_id, tenant):
+        raise ValueError(f"what is carried is run {record.run_id} of tenant {record.tenant}, not {run_id}")
+    if record.status.ended:
+        return record
+    refuse_revision(record, agent, accept)
+    stuck = record.status is RunStatus.QUARANTINED or carried.lease.deaths >= get_settings().resume.max_deaths
+    if record.cancel_requested_at is not None and (carried.recorded.refusals or stuck):
+        return fulfil(carried.stores, carried.lease, record)
+    if record.release_requested_at is not None and record.status is RunStatus.QUARANTINED:
+        record = carried.recorded.record = fulfil(carried.stores, carried.lease, record)
+    elif stuck:
+        _quarantine(carried, record)
+    for error in carried.recorded.refusals:
+        if not (accept_stale and isinstance(error, StaleFrontierError)):
+            store_refusal(carried, error)
+            raise error
+    _refuse_stores(agent, carried.stores)
+    return record
+
+
+def fulfil(stores: Stores, lease: RunLease, record: RunRecord) -> RunRecord:
+    """Do what people asked of a run: end it, or give it one more round; return its row as it is then."""
+    if record.cancel_requested_at is not None:
+        writes = Writes(status=RunStatus.CANCELLED, reason=record.cancellation)
+    else:
+        deaths = get_settings().resume.max_deaths - 1
+        writes = Writes(status=RunStatus.ACTIVE, wake_seen=record.wake_at, deaths=deaths)
+    written = stores.commit(writes, lease=lease)
+    freed = replace(record, status=RunStatus.ACTIVE, reason="", release_requested_at=None, wake_at=None)
+    if not writes.ends:
+        return freed if written.cancel_requested_at is None else replace(freed, cancel_requested_at=written.at)
+    return replace(record, status=RunStatus.CANCELLED, reason=writes.reason)
+
+
+def _quarantine(carried: ResumedRun, record: RunRecord) -> None:
+    reason = record.reason
+    if record.status is not RunStatus.QUARANTINED:
+        reason = f"its worker died {carried.lease.deaths} times without progress"
+        carried.stores.commit(Writes(status=RunStatus.QUARANTINED, reason=reason), lease=carried.lease)
+    raise ResumeError(f"run {record.run_id} is quarantined: {reason}")
+
+
+def _refuse_stores(agent: Agent, stores: Stores) -> None:
+    for tool in agent.tools:
+        if tool.effect is EffectClass.TRANSACTIONAL and tool.using not in stores.joins:
+            raise ConfigurationError(
+                f"tool {tool.name} is transactional on {tool.using!r}, where the run's stores are not: "
+                f"expected the ORM stores on that alias"
+            )
+
+
+def back_off(
+    stores: Stores, lease: RunLease, checkpointer: Checkpointer, error: AdkError, owed: tuple[Spend, ...]
+) -> None:
+    """Say when the run is tried again: each time twice as late as before, up to the longest. What was spent on answers
+    that are lost goes with it. A store that is down cannot be told."""
+    for _ in range(2):  # what the slice left idle may have died meanwhile; the next connection is a new one
+        with contextlib.suppress(StoreUnavailableError):
+            return _try_later(stores, lease, checkpointer, error, owed)
+
+
+def _try_later(
+    stores: Stores, lease: RunLease, checkpointer: Checkpointer, error: AdkError, owed: tuple[Spend, ...]
+) -> None:
+    first, longest = get_settings().resume.backoff_seconds
+    now, record = stores.runs.now(), stores.runs.get(lease.run_id, tenant=lease.tenant)
+    failed = PROVIDER_FAILED if isinstance(error, ProviderError) else STORE_FAILED
+    wait = first
+    if record is not None and record.reason.startswith(failed) and record.wake_at and record.updated_at:
+        before = (record.wake_at - record.updated_at).total_seconds()
+        wait = min(max(first, 2 * before), longest)
+    again = now + timedelta(seconds=wait)
+    reason = checkpointer.mask(f"{failed}, next try at {again.isoformat(timespec='seconds')}: {error}")
+    seen = None if record is None else record.wake_at
+    writes = Writes(status=RunStatus.ACTIVE, reason=reason, wake_at=again, wake_seen=seen, spend=owed)
+    stores.commit(writes, lease=lease)

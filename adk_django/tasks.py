@@ -1,0 +1,56 @@
+"""Celery's door: a task parses, calls `adk_django.runs`, reports. It carries ids and nothing else of a run.
+
+No task retries, counts down or waits: a run's row says when it is due, and `sweep` is called often.
+"""
+
+import logging
+import os
+from typing import Any
+
+from celery import Task, shared_task
+from celery.signals import worker_init, worker_shutting_down
+
+from adk_django import handover, runs, wakeups
+from adk_django.exceptions import AdkError, RunLeaseError
+
+logger = logging.getLogger(__name__)
+
+
+@shared_task(name=wakeups.TASK, bind=True, acks_late=True, ignore_result=True)
+def resume_run(self: Task[Any, Any], tenant: str, run_id: str) -> str:
+    """Carry a run on to its next stop, or until this task has to hand it over; return how it stopped.
+
+    A run that another worker holds, that has ended, or that this worker cannot carry on is left as it is.
+    """
+    ids = {"tenant": tenant, "run_id": run_id}
+    limit = handover.limit_of(self.app, self.request)
+    worker = f"{self.request.hostname or 'celery'}:{os.getpid()}"
+    try:
+        result = runs.carry_on(run_id, tenant=tenant, worker=worker, leave=handover.HandOver(limit))
+    except RunLeaseError as error:  # somebody else's now: nothing to report
+        logger.debug("run not carried on: %s", error.code, extra=ids)
+        return error.code
+    except AdkError as error:  # its row says why, in words that may hold what a log line must not
+        logger.info("run not carried on: %s", error.code, extra=ids)
+        return error.code
+    if result is None:
+        return "left"
+    if result.handed_over:
+        wakeups.send([(tenant, run_id)])
+    return result.status.value
+
+
+@shared_task(name="adk_django.sweep", ignore_result=True)
+def sweep() -> int:
+    """Wake a worker for each run that is due; return how many wake-ups went out."""
+    return runs.sweep().sent
+
+
+@worker_init.connect
+def _stay(**kwargs: Any) -> None:
+    handover.stay()
+
+
+@worker_shutting_down.connect
+def _leave(**kwargs: Any) -> None:
+    handover.leave()

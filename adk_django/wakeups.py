@@ -1,0 +1,72 @@
+"""Wake-ups: a message that carries two ids and asks some worker to look at a run.
+
+The row is the queue: losing or doubling a wake-up loses or doubles nothing. So one is sent once, within a few seconds
+or not at all, and a broker that is down or silent fails nothing: the run stays due, and a sweep sends another.
+"""
+
+import functools
+import logging
+from collections.abc import Iterable
+from typing import Any, Final
+
+from celery import current_app
+from django.db import transaction
+from kombu.connection import Connection
+
+from adk_django.conf import get_settings
+from adk_django.stores.bundle import Stores
+
+logger = logging.getLogger(__name__)
+
+SECONDS: Final = 2  # that a broker may take to answer
+TASK: Final = "adk_django.resume_run"
+
+# Each transport has its own word for a socket's time-out, and some refuse a word they do not know.
+_TIMEOUTS: Final = {
+    "redis": {"socket_timeout": SECONDS, "socket_connect_timeout": SECONDS},
+    "amqp": {"read_timeout": SECONDS, "write_timeout": SECONDS},
+}
+
+
+def wake(stores: Stores, tenant: str, run_id: str) -> None:
+    """Wake a worker for a run once the transaction that is open on the run's database, if any, has committed.
+
+    Runs of stores that no other process sees are nobody else's to carry on: nothing is sent.
+    """
+    alias = getattr(stores.runs, "alias", None)
+    if alias is not None:
+        transaction.on_commit(functools.partial(send, [(tenant, run_id)]), using=alias, robust=True)
+
+
+def send(runs: Iterable[tuple[str, str]]) -> int:
+    """Send a wake-up for each (tenant, run id), on a connection of its own; return how many went out.
+
+    What does not go out is logged. A product that configured no broker has nobody to wake.
+    """
+    app, sent = current_app, 0
+    if not (app.conf.broker_write_url or app.conf.broker_url):
+        logger.debug("no broker is configured: no wake-up is sent")
+        return 0
+    try:
+        with _connection(app) as connection:
+            for tenant, run_id in runs:
+                app.send_task(
+                    TASK,
+                    (tenant, run_id),
+                    connection=connection,
+                    queue=get_settings().celery_queue,
+                    retry=False,
+                    ignore_result=True,
+                )
+                sent += 1
+    except Exception as error:  # noqa: BLE001  # whatever a broker raises, the runs stay due
+        logger.warning("a wake-up was not sent, a sweep sends another: %s", type(error).__name__)
+    return sent
+
+
+def _connection(app: Any) -> Connection:
+    url = app.conf.broker_write_url or app.conf.broker_url
+    connection: Connection = app.connection_for_write(url, connect_timeout=SECONDS)
+    timeouts = _TIMEOUTS.get(connection.transport.driver_type, {})
+    connection.transport_options = {**(connection.transport_options or {}), **timeouts}
+    return connection
