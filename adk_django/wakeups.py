@@ -28,6 +28,11 @@ _TIMEOUTS: Final = {
 }
 
 
+def configured() -> bool:
+    """Return whether the product's Celery app names a broker."""
+    return bool(current_app.conf.broker_write_url or current_app.conf.broker_url)
+
+
 def wake(stores: Stores, tenant: str, run_id: str) -> None:
     """Wake a worker for a run once the transaction that is open on the run's database, if any, has committed.
 
@@ -44,7 +49,7 @@ def send(runs: Iterable[tuple[str, str]]) -> int:
     What does not go out is logged. A product that configured no broker has nobody to wake.
     """
     app, sent = current_app, 0
-    if not (app.conf.broker_write_url or app.conf.broker_url):
+    if not configured():
         logger.debug("no broker is configured: no wake-up is sent")
         return 0
     try:

@@ -113,6 +113,14 @@ STATIC_URL = "static/"
 
 AIRLINE_URL = os.environ.get("AIRLINE_URL", "http://127.0.0.1:8765")
 
+# Without a broker nobody is woken: runs are carried on by hand, as the demo does it.
+CELERY_BROKER_URL = os.environ.get("EXAMPLE_BROKER_URL")
+# A task that its worker does not acknowledge in time is delivered again: longer than any slice, in seconds.
+CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 3_600}
+CELERY_TASK_TIME_LIMIT = 1_800
+# What broker and worker forgot is found here.
+CELERY_BEAT_SCHEDULE = {"adk": {"task": "adk_django.sweep", "schedule": 10, "options": {"queue": "adk", "expires": 10}}}
+
 _lease_seconds = float(os.environ.get("EXAMPLE_LEASE_SECONDS", "60"))
 ADK = {
     # Renewed at every third of it: a renewal may fail once. A dead worker's run stands still for the rest of it.

@@ -1,0 +1,294 @@
+"""Wake-ups and sweeps: sent after the commit, never in its way, and each run that is due is taken once."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from celery import Celery
+from celery._state import _set_current_app
+from celery.app import app_or_default
+from django.db import transaction
+
+from adk_django import agents, handover, runs, wakeups
+from adk_django.core.record import RunStatus
+from adk_django.exceptions import ConfigurationError, ResumeConflictError, ResumeError
+from tests.props import calls, effect, usual
+from tests.stage import Stage
+from tests.worlds import TENANT
+
+QUEUE = "adk"
+
+
+class Broker:
+    """A broker in memory. ``messages`` takes what was sent."""
+
+    def __init__(self, app: Celery) -> None:
+        self.app = app
+
+    def messages(self) -> list[Any]:
+        """Take every message off the queue; return the arguments of each."""
+        found = []
+        with self.app.connection_for_read() as connection, contextlib.closing(connection.SimpleQueue(QUEUE)) as queue:
+            while True:
+                try:
+                    message = queue.get_nowait()
+                except queue.Empty:
+                    return found
+                message.ack()
+                assert message.headers["task"] == wakeups.TASK
+                found.append(tuple(message.payload[0]))
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    """Yield the broker of the product's app."""
+    before, app = app_or_default(), Celery("product", broker="memory://")
+    app.set_current()
+    made = Broker(app)
+    made.messages()
+    yield made
+    _set_current_app(before)
+
+
+@pytest.fixture
+def stage(alias: str, log: list[str], monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """Return a stage whose agent is registered."""
+    made = Stage(alias, [calls("book"), calls("wire"), "done"], *usual(log))
+    monkeypatch.setattr(agents, "_registry", {"booking": made.agent})
+    return made
+
+
+def test_a_start_wakes_a_worker_once_it_has_committed(stage: Stage, alias: str, broker: Broker) -> None:
+    given = {"tenant": TENANT, "using": alias}
+    with transaction.atomic(using=alias):
+        runs.start("booking", "go", run_id="one", **given)
+        assert broker.messages() == []
+    assert broker.messages() == [(TENANT, "one")]
+    with contextlib.suppress(ZeroDivisionError), transaction.atomic(using=alias):
+        runs.start("booking", "go", run_id="two", **given)
+        _ = 1 / 0
+    assert broker.messages() == []
+    other = "default" if alias == "postgres" else "postgres"
+    with transaction.atomic(using=other):
+        runs.start("booking", "go", run_id="three", **given)
+        assert broker.messages() == [(TENANT, "three")]
+
+
+def test_a_run_that_is_not_due_is_not_woken_by_being_started_again(stage: Stage, alias: str, broker: Broker) -> None:
+    def start() -> runs.StartedRun:
+        return runs.start(stage.agent, "go", tenant=TENANT, run_id=stage.run_id, using=alias)
+
+    assert start().created
+    assert not start().created
+    assert broker.messages() == [(TENANT, stage.run_id)] * 2  # it was still due
+    stage.resume()
+    assert start().record.status is RunStatus.WAITING
+    assert broker.messages() == []
+
+
+def test_whatever_people_say_wakes_a_worker(stage: Stage, alias: str, broker: Broker) -> None:
+    given = {"tenant": TENANT, "by": "ann", "reason": "because", "using": alias}
+    stage.die("tool book", "after")
+    runs.settle(stage.run_id, "1.1", answer="completed", outcome="seat", **given)
+    assert broker.messages() == [(TENANT, stage.run_id)]
+    assert stage.resume().status is RunStatus.WAITING
+    runs.decide(stage.request("2.1").request_id, grant=True, **given)
+    assert broker.messages() == [(TENANT, stage.run_id)]
+    runs.cancel(stage.run_id, **given)
+    assert broker.messages() == [(TENANT, stage.run_id)]
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "amqp://guest@127.0.0.1:1//"])
+def test_a_broker_that_is_down_fails_nothing_and_the_run_stays_due(
+    stage: Stage, alias: str, broker: Broker, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    Celery("product", broker=url).set_current()
+    with transaction.atomic(using=alias):
+        started = runs.start("booking", "secret prompt", tenant=TENANT, run_id=stage.run_id, using=alias)
+    assert started.created
+    assert "a wake-up was not sent" in caplog.text
+    assert "secret" not in caplog.text
+    broker.app.set_current()
+    swept = runs.sweep(using=alias)
+    assert (swept.taken, swept.sent) == (((TENANT, stage.run_id),), 1)
+    assert broker.messages() == [(TENANT, stage.run_id)]
+
+
+def test_without_a_broker_nobody_is_woken(stage: Stage, alias: str) -> None:
+    assert not wakeups.configured()
+    runs.start("booking", "go", tenant=TENANT, run_id=stage.run_id, using=alias)
+    assert runs.sweep(using=alias).sent == 0
+
+
+def test_a_sweep_takes_dead_runs_and_answers_and_nothing_else(stage: Stage, alias: str, broker: Broker) -> None:
+    def swept() -> tuple[Any, ...]:
+        return runs.sweep(using=alias).taken
+
+    mine = ((TENANT, stage.run_id),)
+    stage.die("model", ages=False)
+    stage.stores.runs.wake(stage.run_id, tenant=TENANT)
+    assert swept() == ()  # its lease has not lapsed
+    stage.age()
+    assert swept() == mine
+    assert stage.resume().status is RunStatus.WAITING
+    assert swept() == ()
+    stage.decide("2.1")
+    assert swept() == mine
+    assert stage.resume().status is RunStatus.COMPLETED
+    assert swept() == ()
+
+
+def test_a_worker_carries_on_what_it_can_and_leaves_the_rest_due(stage: Stage, alias: str, broker: Broker) -> None:
+    def carried(**options: Any) -> Any:
+        return runs.carry_on(stage.run_id, tenant=TENANT, worker="w", using=alias, **options)
+
+    assert carried() is None  # no such run
+    runs.start(stage.agent, "go", tenant=TENANT, run_id=stage.run_id, using=alias)
+    due, registry = stage.record.wake_at, dict(agents._registry)
+    agents._registry.clear()
+    assert carried() is None
+    agents._registry.update(registry)
+    lease = stage.acquired()
+    with pytest.raises(ResumeConflictError):
+        carried()
+    stage.stores.leases.release(lease)
+    stage.stores.runs.wake(stage.run_id, tenant=TENANT)
+    assert stage.record.wake_at != due
+    assert carried().status is RunStatus.WAITING
+    assert stage.lease is None
+
+
+def test_no_more_runs_live_than_may(stage: Stage, alias: str, settings: Any) -> None:
+    settings.ADK = {"RESUME": {"max_live": 1}}
+    runs.start(stage.agent, "go", tenant=TENANT, run_id=stage.run_id, using=alias)
+    busy = stage.stores.leases.acquire("busy", tenant=TENANT, holder="other", ttl_seconds=60)
+    assert runs.sweep(using=alias).taken == ()
+    assert runs.carry_on(stage.run_id, tenant=TENANT, worker="w", using=alias) is None
+    assert stage.lease is None
+    stage.stores.leases.release(busy)
+    result = runs.carry_on(stage.run_id, tenant=TENANT, worker="w", using=alias)
+    assert result is not None and result.status is RunStatus.WAITING
+
+
+def test_a_run_is_handed_to_a_worker(stage: Stage, alias: str, broker: Broker) -> None:
+    def enqueued(**options: Any) -> Any:
+        return runs.resume(stage.run_id, tenant=TENANT, enqueue=True, using=alias, **options)
+
+    stage.die("tool book", "after")
+    with pytest.raises(ResumeError):
+        enqueued()  # nobody can say whether it booked
+    stage.settle("1.1", "seat")
+    assert enqueued().status is RunStatus.ACTIVE
+    assert broker.messages() == [(TENANT, stage.run_id)]
+    assert stage.resume().status is RunStatus.WAITING
+    with pytest.raises(ResumeError, match="waiting on approval"):
+        enqueued()
+    with pytest.raises(ValueError, match="enqueue"):
+        enqueued(accept_stale=True)
+    assert broker.messages() == []
+
+
+# Slices that end before their run stands still
+
+
+def slices(stage: Stage, leave: Any) -> int:
+    """Carry a run to its end, slice by slice; return how many there were."""
+    stage.runner().create(stage.agent, "go", tenant=TENANT, run_id=stage.run_id, user=None)
+    for number in range(1, 50):
+        result = stage.resume(leave=leave())
+        if not result.handed_over:
+            assert result.status is RunStatus.COMPLETED
+            return number
+        assert (result.status, stage.lease, stage.record.status) == (RunStatus.ACTIVE, None, RunStatus.ACTIVE)
+    raise AssertionError("no end")
+
+
+def test_a_long_run_is_handed_over_and_commits_the_same(place: str, log: list[str], settings: Any) -> None:
+    script = [calls("book", "search"), calls("touch", "mail"), "done"]
+    whole = Stage(place, script, *usual(log))
+    assert slices(whole, lambda: None) == 1
+    settings.ADK = {"CONTINUE": {"max_steps": 1}}
+    parts = Stage(place, script, *usual(log))
+    assert slices(parts, handover.HandOver) > 3
+    assert parts.brought == whole.brought
+    assert log[: len(log) // 2] == log[len(log) // 2 :]
+
+
+def test_a_slice_is_handed_over_once_half_its_time_is_gone(
+    place: str, log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(handover.time, "monotonic", lambda: now[0])
+    passes = effect(log, "book", then=lambda context: now.__setitem__(0, now[0] + 31.0))
+    stage = Stage(place, [calls("book"), calls("book"), "done"], passes)
+    assert slices(stage, lambda: handover.HandOver(60.0)) == 3
+    assert log == ["book book", "book book"]
+
+
+def test_a_worker_that_leaves_ends_its_slices_behind_the_next_commit(place: str, log: list[str]) -> None:
+    leaves = effect(log, "book", then=lambda context: handover.leave())
+    stage = Stage(place, [calls("book", "search"), "done"], leaves, *usual(log)[:1])
+    handover.stay()
+    try:
+        stage.runner().create(stage.agent, "go", tenant=TENANT, run_id=stage.run_id, user=None)
+        assert stage.resume(leave=handover.HandOver()).handed_over
+        assert (log, stage.brought[-1]) == (["book book"], "outcome 1.1")
+    finally:
+        handover.stay()
+    assert stage.resume(leave=handover.HandOver()).status is RunStatus.COMPLETED
+    assert log == ["book book", "search search"]
+
+
+# Quarantine, and what an operator does
+
+
+def quarantined(stage: Stage) -> None:
+    """Let the run's worker die until it is quarantined."""
+    stage.die("model")
+    stage.die("model")
+    with pytest.raises(ResumeError, match="quarantined"):
+        stage.resume()
+    assert stage.record.status is RunStatus.QUARANTINED
+
+
+def test_a_released_run_gets_one_more_round(place: str, log: list[str], settings: Any) -> None:
+    settings.ADK = {"RESUME": {"max_deaths": 2}}
+    stage = Stage(place, [calls("book"), "done"], *usual(log))
+    quarantined(stage)
+    given = {"tenant": TENANT, "by": "ann", "reason": "fixed", "using": stage.world.using}
+    for _ in range(2):
+        stage.stores.runs.request_release(stage.run_id, tenant=TENANT, by="ann", reason="fixed")
+        stage.die("model")
+        with pytest.raises(ResumeError, match="quarantined"):
+            stage.resume()
+    if place != "memory":
+        runs.release(stage.run_id, **given)
+        freed = runs.fulfil(stage.run_id, tenant=TENANT, using=place)
+        assert (freed.status, freed.release_requested_at) == (RunStatus.ACTIVE, None)
+        with pytest.raises(ConfigurationError, match="nothing was asked"):
+            runs.fulfil(stage.run_id, tenant=TENANT, using=place)
+    else:
+        stage.stores.runs.request_release(stage.run_id, tenant=TENANT, by="ann", reason="fixed")
+    assert stage.resume().status is RunStatus.COMPLETED
+
+
+def test_a_release_takes_the_lease_from_a_holder_that_never_lapses(stage: Stage, alias: str, broker: Broker) -> None:
+    stage.runner().create(stage.agent, "go", tenant=TENANT, run_id=stage.run_id, user=None)
+    lease = stage.stores.leases.acquire(stage.run_id, tenant=TENANT, holder="stuck", ttl_seconds=86_400)
+    with pytest.raises(ResumeConflictError, match="stuck"):
+        stage.resume()
+    runs.release(stage.run_id, tenant=TENANT, by="ann", reason="it hangs", lease=True, using=alias)
+    assert broker.messages() == [(TENANT, stage.run_id)]
+    assert "lease_revoked" in stage.everything()
+    assert stage.resume().fence > lease.fence + 1
+
+
+def test_a_cancel_is_heard_before_a_release(place: str, log: list[str], settings: Any) -> None:
+    settings.ADK = {"RESUME": {"max_deaths": 2}}
+    stage = Stage(place, [calls("book"), "done"], *usual(log))
+    quarantined(stage)
+    stage.stores.runs.request_release(stage.run_id, tenant=TENANT, by="ann", reason="fixed")
+    stage.cancel()
+    assert stage.resume().status is RunStatus.CANCELLED
+    assert log == []
