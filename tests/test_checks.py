@@ -6,11 +6,14 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from celery import Celery
+from celery._state import _set_current_app
+from celery.app import app_or_default
 from django.core.checks import registry, run_checks
 from django.core.management import call_command
 from django.db import connections
 
-from adk_django import agents, checks, server_checks
+from adk_django import agents, celery_checks, checks, server_checks
 from adk_django.agents import Agent
 from adk_django.tools import ToolContext, done, tool
 
@@ -340,3 +343,48 @@ def test_our_tag_runs_ours_alone(settings, capsys):
     assert all(item.startswith("adk_django.") for item in found)
     call_command("check", tags=["adk_django"])
     assert "adk_django.W001" in capsys.readouterr().err
+
+
+@pytest.fixture
+def celery():
+    """Return a function that makes an app with these settings the current one."""
+    before = app_or_default()
+    yield lambda **conf: Celery("product", broker="redis://127.0.0.1:1/0", **conf).set_current()
+    _set_current_app(before)
+
+
+def test_celery_is_not_checked_without_a_broker():
+    assert celery_checks.check_tasks() == celery_checks.check_sweep() == []
+
+
+def test_w011_a_task_that_ends_before_the_longest_call(celery, settings):
+    settings.ADK = {"TOOLS": {"time_limit_seconds": 300, "grace_seconds": 30}}
+    celery()
+    assert celery_checks.check_tasks() == []  # an hour, where nothing is said
+    for conf in ({"task_time_limit": 600}, {"broker_transport_options": {"visibility_timeout": 600}}):
+        celery(**conf)
+        (found,) = celery_checks.check_tasks()
+        assert ids([found]) == ["W011"]
+        assert "600 seconds" in found.msg
+        assert "660" in found.hint
+    celery(task_time_limit=660)
+    assert celery_checks.check_tasks() == []
+
+
+@pytest.mark.parametrize("name", ["*", "adk_django.resume_run"])
+def test_w012_a_wake_up_that_is_acknowledged_before_its_run_was_carried_on(celery, name):
+    celery(task_annotations={name: {"acks_late": False}})
+    (found,) = celery_checks.check_tasks()
+    assert ids([found]) == ["W012"]
+    celery(task_annotations={name: {"acks_late": True}})
+    assert celery_checks.check_tasks() == []
+
+
+def test_w013_nothing_sweeps(celery):
+    celery(beat_schedule={"other": {"task": "product.tidy", "schedule": 1}})
+    (found,) = celery_checks.check_sweep()
+    assert ids([found]) == ["W013"]
+    celery(beat_schedule={"adk": {"task": "adk_django.sweep", "schedule": 10}})
+    assert celery_checks.check_sweep() == []
+    celery(beat_scheduler="django_celery_beat.schedulers:DatabaseScheduler")
+    assert celery_checks.check_sweep() == []

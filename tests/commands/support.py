@@ -80,7 +80,7 @@ def command(name: str, *args: str, alias: str = "default", tenant: str | None = 
 def popen(name: str, *args: str, **env: str) -> "subprocess.Popen[str]":
     """Start a command that is not forked, with pipes for its output."""
     return subprocess.Popen(
-        [sys.executable, "manage.py", *argv(name, *args)],
+        [sys.executable, "manage.py", *argv(name, *args, tenant=None if name == "adk_sweep" else TENANT)],
         cwd=PROJECT_DIR,
         env=environment("default", **env),
         stdin=subprocess.DEVNULL,

@@ -19,6 +19,8 @@ COMMANDS = {
     "adk_settle": ("r", "1.1", "--as", "completed", "--reason", "seen"),
     "adk_decide": ("req", "--grant", "--reason", "fine"),
     "adk_cancel": ("r", "--reason", "enough"),
+    "adk_release": ("r", "--reason", "fixed"),
+    "adk_sweep": (),
 }
 NOWHERE = "postgresql://nobody@127.0.0.1:1/none"
 
