@@ -51,7 +51,6 @@ def admit(
         if not (accept_stale and isinstance(error, StaleFrontierError)):
             store_refusal(carried, error)
             raise error
-    _refuse_stores(agent, carried.stores)
     return record
 
 
@@ -77,7 +76,8 @@ def _quarantine(carried: ResumedRun, record: RunRecord) -> None:
     raise ResumeError(f"run {record.run_id} is quarantined: {reason}")
 
 
-def _refuse_stores(agent: Agent, stores: Stores) -> None:
+def refuse_stores(agent: Agent, stores: Stores) -> None:
+    """Raise ConfigurationError if a tool of ``agent`` needs a transaction that ``stores`` cannot take part in."""
     for tool in agent.tools:
         if tool.effect is EffectClass.TRANSACTIONAL and tool.using not in stores.joins:
             raise ConfigurationError(

@@ -7,7 +7,7 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from adk_django.admission import admit, back_off
+from adk_django.admission import admit, back_off, refuse_stores
 from adk_django.agents import Agent
 from adk_django.asynchronous import in_pool, in_testcase, off_loop, sync_only
 from adk_django.bodies import Bodies
@@ -266,6 +266,7 @@ class AgentRunner:
     def _begin(
         self, agent: Agent, carried: ResumedRun, watch: Watch | None, leave: Leave | None
     ) -> tuple[RunState, RunPorts]:
+        refuse_stores(agent, self.stores)
         ports = RunPorts(
             agent=agent,
             provider=cast(ModelProvider, agent.provider),  # in force, it has one
