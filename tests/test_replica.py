@@ -1,4 +1,4 @@
-"""The app on an alias that a router chooses, and reads that the router sends to a replica which lags: nobody reads it."""
+"""The app on an alias that a router chooses, and reads that it sends to a replica which lags: nobody reads there."""
 
 from pathlib import Path
 from typing import Any
