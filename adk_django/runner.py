@@ -27,9 +27,7 @@ from adk_django.exceptions import (
     CheckpointNotFoundError,
     ConfigurationError,
     IndeterminateToolCallError,
-    ProviderError,
     RunConflictError,
-    StoreUnavailableError,
 )
 from adk_django.leases import Leaseholder
 from adk_django.ports import Leave, RunPorts, Watch
@@ -190,7 +188,7 @@ class AgentRunner:
             state, ports = self._begin(agent, carried, watch, leave)
             try:
                 state, stop = drive(state, ports)
-            except (ProviderError, StoreUnavailableError) as error:
+            except Exception as error:
                 back_off(self.stores, carried.lease, self.checkpointer, error, ports.owed)
                 raise
             return self._result(state, stop, moved=ports.moved)
@@ -220,7 +218,7 @@ class AgentRunner:
             state, ports = self._begin(agent, carried, watch, leave)
             try:
                 state, stop = await adrive(state, ports)
-            except (ProviderError, StoreUnavailableError) as error:
+            except Exception as error:
                 await in_pool(back_off, self.stores, carried.lease, self.checkpointer, error, ports.owed)
                 raise
             return self._result(state, stop, moved=ports.moved)
