@@ -75,7 +75,9 @@ def _keep_postgres(*unkept: str) -> None:
     sys.stdout.write(server.get_uri() + "\n")
     sys.stdout.flush()
     for mode in sys.stdin:
-        pg_ctl(["-w", "-m", mode.strip(), "-l", str(server.log), "restart"], pgdata=server.pgdata, user=server.system_user)
+        pg_ctl(
+            ["-w", "-m", mode.strip(), "-l", str(server.log), "restart"], pgdata=server.pgdata, user=server.system_user
+        )
         server.ensure_postgres_running()  # and is what is stopped in the end
         sys.stdout.write("ready\n")
         sys.stdout.flush()
@@ -142,7 +144,17 @@ class RedisServer:
 
     def start(self) -> None:
         """Start it, with what is in its folder."""
-        given = ["--port", str(self.port), "--dir", str(self.folder), "--bind", "127.0.0.1", "--save", "", *self.options]
+        given = [
+            "--port",
+            str(self.port),
+            "--dir",
+            str(self.folder),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            *self.options,
+        ]
         self._keeper = subprocess.Popen(
             [sys.executable, "-m", "tests.servers", "redis", *given],
             cwd=PROJECT_DIR,
@@ -180,7 +192,11 @@ class RedisServer:
 
 def _keep_redis(options: list[str]) -> None:
     server = subprocess.Popen(
-        [redis_binary(), *options], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [redis_binary(), *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     atexit.register(server.kill)
     assert server.stdout is not None

@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 import redis
-from celery import Celery
-from celery._state import _set_current_app
-from celery.app import app_or_default
 
 from adk_django import agents as registry
 from adk_django import runs
@@ -17,6 +14,7 @@ from adk_django.core.record import RunStatus
 from adk_django.models import Run, RunLease
 from adk_django.testing import EffectLog
 from tests.kill.nursery import Gate
+from tests.products import celery_app
 from tests.servers import child_env
 from tests.stores.in_database import age
 from tests.workers import scenes
@@ -120,10 +118,8 @@ def broker(redis_url: str) -> Iterator[str]:
     url = f"{redis_url.rsplit('/', 1)[0]}/1"
     with redis.Redis.from_url(url) as server:
         server.flushdb()
-    before = app_or_default()
-    Celery("product", broker=url).set_current()
-    yield url
-    _set_current_app(before)
+    with celery_app(url):
+        yield url
 
 
 @pytest.fixture

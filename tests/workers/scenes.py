@@ -1,4 +1,4 @@
-"""What workers run. Their tools append a line per effect outside every store, and wait at the gates that a test made."""
+"""What workers run. Their tools append a line per effect outside every store, and wait at the gates of a test."""
 
 import os
 import random

@@ -217,7 +217,9 @@ class Storm:
             answer = "completed" if self._effects().count(line) else "never_ran"
             with contextlib.suppress(SettlementError):  # it might still happen: asked again later
                 told = {"tenant": TENANT, "by": "the suite", "reason": "the log says so"}
-                runs.settle(run_id, claim.slot, answer=answer, outcome="settled" if answer == "completed" else None, **told)
+                runs.settle(
+                    run_id, claim.slot, answer=answer, outcome="settled" if answer == "completed" else None, **told
+                )
 
     def _explained(self, line: str) -> bool:
         """Return whether the call of a line was in flight while its process was hurt, or while the database was away.

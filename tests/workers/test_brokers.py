@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import redis
-from celery import Celery
 from django.db import transaction
 from django.test import TestCase
 
@@ -17,6 +16,7 @@ from adk_django import agents as registry
 from adk_django import runs
 from adk_django.core.record import RunStatus
 from adk_django.models import Run, TranscriptMessage
+from tests.products import celery_app
 from tests.workers.conftest import Site
 from tests.workers.scenes import CANARY, LARGE, agents
 from tests.worlds import TENANT
@@ -94,17 +94,13 @@ def dumb(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.mark.timeout(60)
-def test_a_broker_that_does_not_answer_fails_no_start(
-    site: Site, broker: str, dumb: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level("DEBUG"):
-        Celery("product", broker=dumb).set_current()
+def test_a_broker_that_does_not_answer_fails_no_start(site: Site, dumb: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("DEBUG"), celery_app(dumb):
         assert site.start("books", "outside", CANARY).created
         with transaction.atomic(using=site.alias):
             assert site.start("books", "inside", CANARY).created
     assert caplog.text.count("a wake-up was not sent") == 2
     assert CANARY not in caplog.text
-    Celery("product", broker=broker).set_current()
     assert sorted(site.sweep()) == ["inside", "outside"]
     assert site.queued() == 2
 
