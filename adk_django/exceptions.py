@@ -24,6 +24,7 @@
     │   ├── HistoryUnavailableError   a person
     │   └── StaleFrontierError        an operator
     ├── RunLeaseError
+    │   ├── CrowdedError              nobody: as many runs live as may
     │   ├── LeaseLostError            nobody: another worker has it
     │   └── FenceLostError            an operator: the lease store forgot
     ├── ApprovalError
@@ -195,6 +196,13 @@ class ResumeConflictError(ResumeError, RunLeaseError):
         message = f"run {run_id} is held by {holder} until {until.isoformat()} (fence {fence})"
         RunLeaseError.__init__(self, message, holder=holder, until=until, fence=fence)
         self.run_id = run_id
+
+
+class CrowdedError(RunLeaseError):
+    """As many runs live as ``ADK["RESUME"]`` allows."""
+
+    code = "crowded"
+    retryable = True
 
 
 class AgentRevisionError(ResumeError):

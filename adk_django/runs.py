@@ -6,7 +6,7 @@ transaction. What drives a run refuses one. Every function takes ``using``, the 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from adk_django import wakeups
@@ -32,7 +32,7 @@ from adk_django.core.checkpoint import CHECKPOINT_FORMAT
 from adk_django.core.decide import Probe
 from adk_django.core.lease import DAY_SECONDS
 from adk_django.core.record import RunRecord, RunStatus
-from adk_django.exceptions import ResumeError, RunConflictError
+from adk_django.exceptions import CrowdedError, ResumeError, RunConflictError
 from adk_django.planning import Inspection, inspection, moves, refuse_resume
 from adk_django.ports import Leave, Watch
 from adk_django.resumer import not_registered
@@ -197,10 +197,11 @@ def carry_on(
     agent = get_agent(record.agent)
     if not agent.carries(record.revision):
         return None
-    carried = runner.take(runner.in_force(agent), run_id, tenant, worker)
-    limits = {"max_live": caps.max_live, "max_live_per_tenant": caps.max_live_per_tenant}
-    if any(limits.values()) and runner.stores.leases.crowded(carried.lease, **limits):
-        carried.release()
+    leases = runner.stores.leases.within(max_live=caps.max_live, max_live_per_tenant=caps.max_live_per_tenant)
+    runner.stores = replace(runner.stores, leases=leases)
+    try:
+        carried = runner.take(runner.in_force(agent), run_id, tenant, worker)
+    except CrowdedError:
         return None
     return runner.resume(agent, run_id, tenant=tenant, carried=carried, leave=leave)
 

@@ -7,9 +7,11 @@ or not at all, and a broker that is down or silent fails nothing: the run stays 
 import functools
 import logging
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
-from celery import current_app
+from celery import Celery
+from celery._state import _get_active_apps  # type: ignore[attr-defined]  # which its stubs leave out
+from celery.app import app_or_default
 from django.db import transaction
 from kombu.connection import Connection
 
@@ -28,9 +30,29 @@ _TIMEOUTS: Final = {
 }
 
 
+def product_app() -> Celery:
+    """Return the product's Celery app: this thread's, else the only one of this process that names a broker.
+
+    Celery keeps the current app by thread. The threads of a web server and of an event loop's pool, which imported no
+    app, would otherwise ask one that nobody configured, and send nothing.
+    """
+    app = app_or_default()
+    if _broker_of(app):
+        return app
+    named = [other for other in _get_active_apps() if _broker_of(other)]
+    if len(named) > 1:
+        logger.warning("several Celery apps name a broker, and none is this thread's: call set_default() on one")
+    return named[0] if len(named) == 1 else app
+
+
+def _broker_of(app: Celery) -> str | None:
+    url: str | None = app.conf.broker_write_url or app.conf.broker_url
+    return url
+
+
 def configured() -> bool:
     """Return whether the product's Celery app names a broker."""
-    return bool(current_app.conf.broker_write_url or current_app.conf.broker_url)
+    return bool(_broker_of(product_app()))
 
 
 def wake(stores: Stores, tenant: str, run_id: str) -> None:
@@ -48,8 +70,8 @@ def send(runs: Iterable[tuple[str, str]]) -> int:
 
     What does not go out is logged. A product that configured no broker has nobody to wake.
     """
-    app, sent = current_app, 0
-    if not configured():
+    app, sent = product_app(), 0
+    if not _broker_of(app):
         logger.debug("no broker is configured: no wake-up is sent")
         return 0
     try:
@@ -69,9 +91,8 @@ def send(runs: Iterable[tuple[str, str]]) -> int:
     return sent
 
 
-def _connection(app: Any) -> Connection:
-    url = app.conf.broker_write_url or app.conf.broker_url
-    connection: Connection = app.connection_for_write(url, connect_timeout=SECONDS)
+def _connection(app: Celery) -> Connection:
+    connection: Connection = app.connection_for_write(_broker_of(app), connect_timeout=SECONDS)
     timeouts = _TIMEOUTS.get(connection.transport.driver_type, {})
     connection.transport_options = {**(connection.transport_options or {}), **timeouts}
     return connection

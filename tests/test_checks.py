@@ -1,14 +1,12 @@
 """One test for each id: what is found, and that nothing is where nothing is wrong."""
 
+import contextlib
 import socket
 import sqlite3
 import time
 from types import SimpleNamespace
 
 import pytest
-from celery import Celery
-from celery._state import _set_current_app
-from celery.app import app_or_default
 from django.core.checks import registry, run_checks
 from django.core.management import call_command
 from django.db import connections
@@ -16,6 +14,7 @@ from django.db import connections
 from adk_django import agents, celery_checks, checks, server_checks
 from adk_django.agents import Agent
 from adk_django.tools import ToolContext, done, tool
+from tests.products import celery_app
 
 ORM = "adk_django.stores.orm"
 MEMORY = {
@@ -348,9 +347,8 @@ def test_our_tag_runs_ours_alone(settings, capsys):
 @pytest.fixture
 def celery():
     """Return a function that makes an app with these settings the current one."""
-    before = app_or_default()
-    yield lambda **conf: Celery("product", broker="redis://127.0.0.1:1/0", **conf).set_current()
-    _set_current_app(before)
+    with contextlib.ExitStack() as ends:
+        yield lambda **conf: ends.enter_context(celery_app("redis://127.0.0.1:1/0", **conf))
 
 
 def test_celery_is_not_checked_without_a_broker():

@@ -1,18 +1,19 @@
 """Wake-ups and sweeps: sent after the commit, never in its way, and each run that is due is taken once."""
 
+import asyncio
 import contextlib
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from celery import Celery
-from celery._state import _set_current_app
-from celery.app import app_or_default
-from django.db import transaction
+from django.db import connections, transaction
 
 from adk_django import agents, handover, runs, wakeups
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import ConfigurationError, ResumeConflictError, ResumeError
+from tests.products import celery_app
 from tests.props import calls, effect, usual
 from tests.stage import Stage
 from tests.worlds import TENANT
@@ -43,12 +44,10 @@ class Broker:
 @pytest.fixture
 def broker() -> Iterator[Broker]:
     """Yield the broker of the product's app."""
-    before, app = app_or_default(), Celery("product", broker="memory://")
-    app.set_current()
-    made = Broker(app)
-    made.messages()
-    yield made
-    _set_current_app(before)
+    with celery_app("memory://") as app:
+        made = Broker(app)
+        made.messages()
+        yield made
 
 
 @pytest.fixture
@@ -103,16 +102,37 @@ def test_whatever_people_say_wakes_a_worker(stage: Stage, alias: str, broker: Br
 def test_a_broker_that_is_down_fails_nothing_and_the_run_stays_due(
     stage: Stage, alias: str, broker: Broker, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    Celery("product", broker=url).set_current()
-    with transaction.atomic(using=alias):
+    with celery_app(url), transaction.atomic(using=alias):
         started = runs.start("booking", "secret prompt", tenant=TENANT, run_id=stage.run_id, using=alias)
     assert started.created
     assert "a wake-up was not sent" in caplog.text
     assert "secret" not in caplog.text
-    broker.app.set_current()
     swept = runs.sweep(using=alias)
     assert (swept.taken, swept.sent) == (((TENANT, stage.run_id),), 1)
     assert broker.messages() == [(TENANT, stage.run_id)]
+
+
+def test_every_thread_knows_whom_to_wake(
+    stage: Stage, alias: str, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    def start() -> None:
+        try:
+            runs.start("booking", "go", tenant=TENANT, run_id="threaded", using=alias)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    assert broker.messages() == [(TENANT, "threaded")]
+    asyncio.run(runs.astart("booking", "go", tenant=TENANT, run_id="pooled", using=alias))
+    assert broker.messages() == [(TENANT, "pooled")]
+    with celery_app("redis://127.0.0.1:1/0"):
+        thread = threading.Thread(target=start)
+        thread.start()
+        thread.join()
+    assert "several Celery apps" in caplog.text  # which of them is the product's is not guessed
+    assert broker.messages() == []
 
 
 def test_without_a_broker_nobody_is_woken(stage: Stage, alias: str) -> None:

@@ -53,7 +53,7 @@ class CheckpointStore(SyncVerbs, ABC):
 class LeaseStore(SyncVerbs, ABC):
     """Who may advance a run."""
 
-    verbs = ("acquire", "renew", "renew_at_once", "release", "progressed", "revoke", "crowded", "held")
+    verbs = ("acquire", "renew", "renew_at_once", "release", "progressed", "revoke", "held")
 
     @abstractmethod
     def acquire(self, run_id: str, *, tenant: str, holder: str, ttl_seconds: float, floor: int = 0) -> RunLease:
@@ -103,13 +103,13 @@ class LeaseStore(SyncVerbs, ABC):
         next acquisition counts a death.
         """
 
-    def crowded(self, lease: RunLease, *, max_live: int | None, max_live_per_tenant: int | None) -> bool:
-        """Return whether more leases live than may, in all or of the tenant, and ``lease`` is one of the newest too
-        many. Write nothing.
+    def within(self, *, max_live: int | None, max_live_per_tenant: int | None) -> "LeaseStore":
+        """Return the same store, whose `acquire` raises CrowdedError where so many leases of other runs live already,
+        in all or of the tenant. Never do more live than may, however many acquire at once.
 
-        A store that cannot count its leases says no.
+        A store that cannot count its leases returns itself.
         """
-        return False
+        return self
 
     @abstractmethod
     def held(self, run_id: str, *, tenant: str) -> RunLease | None:
@@ -121,7 +121,6 @@ class LeaseStore(SyncVerbs, ABC):
     arelease = twin(release)
     aprogressed = twin(progressed)
     arevoke = twin(revoke)
-    acrowded = twin(crowded)
     aheld = twin(held)
 
 

@@ -3,6 +3,7 @@
 They keep canonical text, as the durable stores do, so that a value survives or is refused here exactly as there.
 """
 
+import copy
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,6 +19,7 @@ from adk_django.exceptions import (
     AdkError,
     CheckpointDamagedError,
     CheckpointFormatError,
+    CrowdedError,
     FenceLostError,
     HistoryUnavailableError,
     LeaseLostError,
@@ -77,9 +79,12 @@ class MemoryCheckpointStore(InSpace, CheckpointStore):
 class MemoryLeaseStore(InSpace, LeaseStore):
     """Leases in memory."""
 
+    _caps: tuple[int | None, int | None] = (None, None)
+
     def acquire(self, run_id: str, *, tenant: str, holder: str, ttl_seconds: float, floor: int = 0) -> RunLease:
         with self.space.lock:
             run, now = self.space.read(tenant, run_id), self.space.now()
+            self._refuse_crowd(run_id, tenant)
             old, fence = run.lease, run.fence + 1
             if run.forgotten:
                 raise RunForgottenError
@@ -125,15 +130,18 @@ class MemoryLeaseStore(InSpace, LeaseStore):
             )
             return run.lease
 
-    def crowded(self, lease: RunLease, *, max_live: int | None, max_live_per_tenant: int | None) -> bool:
-        with self.space.lock:
-            now = self.space.now()
-            live = [run.lease for run in self.space.every() if run.advances(now) and run.lease is not None]
-        mine = next(((item.acquired_at, item.token) for item in live if item.token == lease.token), None)
-        before = [item for item in live if mine is not None and (item.acquired_at, item.token) < mine]
-        of_tenant = [item for item in before if item.tenant == lease.tenant]
-        pairs = ((before, max_live), (of_tenant, max_live_per_tenant))
-        return any(cap is not None and len(earlier) >= cap for earlier, cap in pairs)
+    def within(self, *, max_live: int | None, max_live_per_tenant: int | None) -> "MemoryLeaseStore":
+        capped = copy.copy(self)
+        capped._caps = (max_live, max_live_per_tenant)
+        return capped
+
+    def _refuse_crowd(self, run_id: str, tenant: str) -> None:
+        now = self.space.now()
+        leases = (run.lease for run in self.space.every() if run.advances(now) and run.lease is not None)
+        live = [item.tenant for item in leases if (item.tenant, item.run_id) != (tenant, run_id)]
+        for found, cap in zip((len(live), live.count(tenant)), self._caps, strict=True):
+            if cap is not None and found >= cap:
+                raise CrowdedError
 
     def held(self, run_id: str, *, tenant: str) -> RunLease | None:
         with self.space.lock:

@@ -1,14 +1,22 @@
 """Leases in the product's database."""
 
+import contextlib
+import copy
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 from django.db import connections, transaction
-from django.db.models import Q, Subquery
 
 from adk_django import models
 from adk_django.core.lease import RunLease
-from adk_django.exceptions import FenceLostError, ResumeConflictError, RunForgottenError, StoreUnavailableError
+from adk_django.exceptions import (
+    CrowdedError,
+    FenceLostError,
+    ResumeConflictError,
+    RunForgottenError,
+    StoreUnavailableError,
+)
 from adk_django.stores.base import LeaseStore
 from adk_django.stores.orm_apply import Scope
 from adk_django.stores.orm_base import OnAlias, lost
@@ -21,14 +29,24 @@ _FREE = (
 _FREED = {"holder": None, "token": None, "acquired_at": None, "expires_at": None, "took_over": False}
 
 
+# How a transaction is alone in counting leases. SQLite: a write, which one does at a time. PostgreSQL: a lock, and
+# whatever the product's isolation a look at what others did while it was waited for.
+_ALONE = (
+    "DELETE FROM adk_run_leases WHERE false",
+    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    "SELECT pg_advisory_xact_lock(hashtext('adk_run_leases'))",
+)
+
+
 class OrmLeaseStore(OnAlias, LeaseStore):
     """Leases in ``adk_run_leases``. One upsert decides an acquisition and returns who has the run, won or lost."""
 
     model = models.RunLease
+    _caps: tuple[int | None, int | None] = (None, None)
 
     def acquire(self, run_id: str, *, tenant: str, holder: str, ttl_seconds: float, floor: int = 0) -> RunLease:
         alias, token = self.alias, uuid.uuid4().hex
-        with mapped(alias):
+        with mapped(alias), self._room(run_id, tenant):
             row = self._take(run_id, tenant, holder, token, ttl_seconds, floor)
         if row is not None and row.token == token:
             return lease_of(row)
@@ -116,15 +134,30 @@ class OrmLeaseStore(OnAlias, LeaseStore):
             row = _changed(dialect, tenant, run_id, change)
         return lease_of(row) if row is not None and row.token == token else None
 
-    def crowded(self, lease: RunLease, *, max_live: int | None, max_live_per_tenant: int | None) -> bool:
-        leases = models.RunLease.objects.using(self.alias)
-        since = Subquery(leases.filter(token=lease.token).values("acquired_at"))
-        earlier = Q(acquired_at__lt=since) | Q(acquired_at=since, token__lt=lease.token)
-        with mapped(self.alias):
-            live = leases.filter(earlier, token__isnull=False, expires_at__gt=Clock())
-            if max_live is not None and live.count() >= max_live:
-                return True
-            return max_live_per_tenant is not None and live.filter(tenant=lease.tenant).count() >= max_live_per_tenant
+    def within(self, *, max_live: int | None, max_live_per_tenant: int | None) -> "OrmLeaseStore":
+        capped = copy.copy(self)
+        capped._caps = (max_live, max_live_per_tenant)
+        return capped
+
+    @contextlib.contextmanager
+    def _room(self, run_id: str, tenant: str) -> Iterator[None]:
+        """Let one at a time count the leases and add one, where they are capped."""
+        max_live, max_of_tenant = self._caps
+        if max_live is None and max_of_tenant is None:
+            yield
+            return
+        connection = connections[self.alias]
+        alone = _ALONE[:1] if connection.vendor == "sqlite" else _ALONE[2 if connection.in_atomic_block else 1 :]
+        with transaction.atomic(using=self.alias):
+            with connection.cursor() as cursor:
+                for statement in alone:
+                    cursor.execute(statement)
+            others = models.RunLease.objects.using(self.alias).exclude(tenant=tenant, run_id=run_id)
+            live = others.filter(token__isnull=False, expires_at__gt=Clock())
+            full = max_live is not None and live.count() >= max_live
+            if full or (max_of_tenant is not None and live.filter(tenant=tenant).count() >= max_of_tenant):
+                raise CrowdedError
+            yield
 
     def held(self, run_id: str, *, tenant: str) -> RunLease | None:
         with mapped(self.alias):

@@ -9,7 +9,7 @@ from typing import Any
 from adk_django.core.checkpoint import CHECKPOINT_FORMAT
 from adk_django.core.lease import RunLease
 from adk_django.core.record import RunStatus, Writes
-from adk_django.exceptions import LeaseLostError, RunForgottenError
+from adk_django.exceptions import CrowdedError, LeaseLostError, ResumeConflictError, RunForgottenError
 from adk_django.stores.runs import Due
 from adk_django.testing.conformance.base import (
     FOR_EVER_SECONDS,
@@ -141,22 +141,46 @@ class DueConformance(StoreConformance):
         assert other in taken
         self.stores.leases.release(lease)
 
-    def test_the_newest_leases_over_a_cap_are_the_ones_too_many(self) -> None:
+    def test_no_more_leases_live_than_may(self) -> None:
         self.age(FOR_EVER_SECONDS)
-        leases = []
-        for number in range(3):
-            leases.append(self.held(self.run(str(number))))
-            self.age(1)
+        ids = [self.run(str(number)) for number in range(3)]
+        other = f"{self.tenant}-other"
+        self.run("other", tenant=other)
 
-        def crowded(lease: RunLease, max_live: int | None = None, max_live_per_tenant: int | None = None) -> bool:
-            caps = {"max_live": max_live, "max_live_per_tenant": max_live_per_tenant}
-            return self.stores.leases.crowded(lease, **caps)
+        def acquire(run_id: str, tenant: str | None = None, **caps: int) -> RunLease:
+            limits: dict[str, int | None] = {"max_live": None, "max_live_per_tenant": None, **caps}
+            leases = self.stores.leases.within(**limits)
+            return leases.acquire(run_id, tenant=tenant or self.tenant, holder="w", ttl_seconds=TTL_SECONDS)
 
-        assert [crowded(lease, max_live=2) for lease in leases] == [False, False, True]
-        assert [crowded(lease, max_live_per_tenant=2) for lease in leases] == [False, False, True]
-        assert not crowded(leases[2])
-        self.stores.leases.release(leases[0])
-        assert not crowded(leases[2], max_live=2)
+        if self.stores.leases.within(max_live=1, max_live_per_tenant=1) is self.stores.leases:
+            return  # it cannot count
+        first = acquire(ids[0], max_live=1, max_live_per_tenant=1)
+        with raises(CrowdedError):
+            acquire(ids[1], max_live=1)
+        with raises(CrowdedError):
+            acquire(ids[1], max_live_per_tenant=1)
+        assert self.stores.leases.held(ids[1], tenant=self.tenant) is None
+        with raises(ResumeConflictError):
+            acquire(ids[0], max_live=1)  # its own is not in its way
+        self.stores.leases.release(acquire("other", other, max_live_per_tenant=1))
+        self.stores.leases.release(first)
+        acquire(ids[1], max_live=1)
+        self.age(LONG_SECONDS)
+        acquire(ids[2], max_live=1)  # what has lapsed lives no more
+
+    def test_many_at_once_acquire_as_many_as_may_live(self) -> None:
+        leases = self.stores.leases
+        capped = leases.within(max_live=None, max_live_per_tenant=2)
+        if capped is leases:
+            return  # it cannot count
+        ids = [self.run(str(number)) for number in range(SWEEPS)]
+        for _ in range(5):
+            given: dict[str, Any] = {"tenant": self.tenant, "holder": "w", "ttl_seconds": TTL_SECONDS}
+            came = race(*(partial(capped.acquire, run_id, **given) for run_id in ids))
+            got = [lease for lease in came if isinstance(lease, RunLease)]
+            assert (len(got), {type(other) for other in came if other not in got}) == (2, {CrowdedError})
+            for lease in got:
+                capped.release(lease)
 
     def test_what_ended_long_ago_is_erased_and_its_id_is_used_up(self) -> None:
         self.age(FOR_EVER_SECONDS)

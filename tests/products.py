@@ -1,0 +1,21 @@
+"""Celery apps of products, each for the length of a block."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from celery import Celery
+from celery._state import _set_current_app
+from celery.app import app_or_default
+
+
+@contextlib.contextmanager
+def celery_app(url: str, **conf: Any) -> Iterator[Celery]:
+    """Yield a new app, the current one of this thread. Celery forgets it afterwards, in every thread."""
+    before, app = app_or_default(), Celery("product", broker=url, **conf)
+    app.set_current()
+    try:
+        yield app
+    finally:
+        app.close()
+        _set_current_app(before)

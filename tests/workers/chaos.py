@@ -1,0 +1,87 @@
+"""Chaos: workers are killed and stopped, the broker forgets and repeats itself, the database is restarted. Then calm.
+
+Run as a module, it prints one line and exits 0 where every run came to its end, no effect happened twice and none is
+missing. CHAOS_SECONDS is how long it lasts. SETUPS are the sets of stores it can be let loose on.
+"""
+
+import argparse
+import collections
+import contextlib
+import os
+import random
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.servers import LastingPostgres, RedisServer
+
+TTL_SECONDS = 3.0
+STOPPED_SECONDS = (3.5, 4.5)  # past every lease, and before every call's deadline
+RUNS = 200
+ADK: dict[str, Any] = {
+    "LEASES": {"ttl_seconds": TTL_SECONDS, "renew_within_seconds": 1.5},
+    "RESUME": {"max_deaths": 10_000, "backoff_seconds": [0.5, 2.0]},
+    "TOOLS": {"time_limit_seconds": 12, "grace_seconds": 3},
+    "CONTINUE": {"max_steps": 8},
+}
+SETUPS: dict[str, dict[str, Any]] = {"orm": {}}  # what each adds to `ADK`
+
+
+def main() -> int:
+    """Let chaos loose, then check; return an exit code."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--setup", choices=SETUPS, default="orm")
+    parser.add_argument("--runs", type=int, default=RUNS)
+    given = parser.parse_args()
+    seconds = float(os.environ.get("CHAOS_SECONDS", "120"))
+    seed = int(os.environ.get("CHAOS_SEED", random.SystemRandom().randrange(10**6)))
+    with contextlib.ExitStack() as ends:
+        folder = Path(ends.enter_context(tempfile.TemporaryDirectory(prefix="adk-chaos-")))
+        data = folder / "redis"
+        data.mkdir()
+        redis = ends.enter_context(RedisServer(data))
+        postgres = ends.enter_context(LastingPostgres())
+        _settle_in(folder, redis.url, postgres.url, given.setup)
+        from tests.workers.storm import Storm
+
+        storm = ends.enter_context(contextlib.closing(Storm(folder, postgres, random.Random(seed), given.runs)))
+        storm.rage(seconds)
+        storm.calm()
+        found = storm.verdict()
+    counts = collections.Counter(storm.injuries)
+    injuries = ", ".join(f"{kind} {number}" for kind, number in sorted(counts.items()))
+    sys.stderr.write(f"seed {seed}: {injuries}\n" + "".join(f"{fault}\n" for fault in found.faults))
+    sys.stdout.write(
+        f"runs {given.runs}  kills {counts['child'] + counts['parent']}  takeovers {found.takeovers}  "
+        f"undecided {found.undecided}  doubled {found.doubled}  lost {found.lost}\n"
+    )
+    return 1 if found.faults else 0
+
+
+def _settle_in(folder: Path, redis: str, postgres: str, setup: str) -> None:
+    """Make this process the product of what is behind these URLs."""
+    import json
+
+    os.environ |= {
+        "DJANGO_SETTINGS_MODULE": "tests.workers.settings",
+        "ADK_TEST_DATABASE_URL": postgres,
+        "ADK_TEST_DEFAULT": "postgres",
+        "ADK_TEST_REDIS_URL": redis,
+        "WORKERS_BROKER": f"{redis.rsplit('/', 1)[0]}/1",
+        "WORKERS_ADK": json.dumps({**ADK, **SETUPS[setup]}),
+        "WORKERS_FOLDER": str(folder),
+    }
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+
+    from tests.workers.app import app
+
+    app.set_default()
+    call_command("migrate", verbosity=0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
