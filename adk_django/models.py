@@ -87,6 +87,9 @@ class Run(OfRun):
             models.Index(fields=["tenant", "-created_at", "-run_id"], name="adk_runs_newest_of_tenant"),
             models.Index(fields=["status", "-created_at"], condition=Q(status__in=OPEN), name="adk_runs_open"),
             models.Index(fields=["updated_at"], condition=Q(status__in=ENDED), name="adk_runs_ended"),
+            models.Index(
+                fields=["updated_at"], condition=Q(status="active", wake_at__isnull=True), name="adk_runs_unwoken"
+            ),
         ]
 
 

@@ -65,6 +65,11 @@ class Migration(migrations.Migration):
                         name="adk_runs_open",
                     ),
                     models.Index(condition=Q(status__in=ENDED), fields=["updated_at"], name="adk_runs_ended"),
+                    models.Index(
+                        condition=Q(status="active", wake_at__isnull=True),
+                        fields=["updated_at"],
+                        name="adk_runs_unwoken",
+                    ),
                 ],
             },
         ),

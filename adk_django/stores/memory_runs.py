@@ -157,7 +157,8 @@ class MemoryRunStore(InSpace, RunStore):
             taken: list[tuple[str, str]] = []
             for run in sorted(self.space.every(), key=_due_since):
                 row = run.record
-                if row is None or not _due(run, now) or not due.carries(row.agent, row.revision):
+                carried = row is not None and (row.cancel_requested_at or due.carries(row.agent, row.revision))
+                if row is None or not _due(run, now) or not carried:
                     continue
                 if len(taken) >= room:
                     break
@@ -234,7 +235,9 @@ def _changed(row: RunRecord, writes: Writes, fence: int, now: datetime) -> RunRe
     if writes.revision is not None:
         row = replace(row, revision=writes.revision)
     if writes.status is not None:
-        row = replace(row, status=writes.status, reason=writes.reason, output=writes.output, release_requested_at=None)
+        row = replace(row, status=writes.status, reason=writes.reason, output=writes.output)
+        if writes.status is not RunStatus.QUARANTINED:
+            row = replace(row, release_requested_at=None)
         if row.wake_at == writes.wake_seen:
             row = replace(row, wake_at=writes.wakes_at(now))
     return row

@@ -109,7 +109,8 @@ class RunStore(SyncVerbs, ABC):
     def request_release(self, run_id: str, *, tenant: str, by: str, reason: str) -> RunRecord | None:
         """Ask that a quarantined run be given one more round, and wake it; return its row, None if there is none.
 
-        A run that is not quarantined stays as it is. The next commit of a status answers the request.
+        A run that is not quarantined stays as it is. The next commit of another status answers the
+        request.
         """
 
     @abstractmethod
@@ -134,10 +135,10 @@ class RunStore(SyncVerbs, ABC):
 
         Due are runs that have not ended and that no live lease advances: those whose ``wake_at`` has come, and active
         ones without one. Of them those are taken whose agent and pinned revision, if it has one, and whose frontier's
-        format ``due`` names. Taking moves ``wake_at`` on by ``again_seconds`` and up to half as much again: no run is
-        taken twice before, however many take at once. No more are taken than leave live leases, with one for each
-        run taken, at ``max_live`` in all and ``max_live_per_tenant``; a store that does not see the leases takes
-        without these.
+        format ``due`` names; and, whoever carries them, those whose cancel was asked for. Taking moves ``wake_at`` on
+        by ``again_seconds`` and up to half as much again: no run is taken twice before, however many take at once. No
+        more are taken than leave live leases, with one for each run taken, at ``max_live`` in all and
+        ``max_live_per_tenant``; a store that does not see the leases takes without these.
         """
 
     @abstractmethod
