@@ -72,6 +72,7 @@ class Run(OfRun):
     cancel_requested_by = fields.TextField(_("cancel requested by"), default="")
     cancel_reason = fields.TextField(_("why cancelled"), default="")
     failed_save = fields.TextField(_("last failed save"), default="")
+    claimed = fields.TextField(_("calls being claimed"), default="")
 
     class Meta:
         db_table = "adk_runs"

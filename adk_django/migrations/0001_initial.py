@@ -39,6 +39,7 @@ class Migration(migrations.Migration):
                 ("cancel_requested_by", models.TextField(default="")),
                 ("cancel_reason", models.TextField(default="")),
                 ("failed_save", models.TextField(default="")),
+                ("claimed", models.TextField(default="")),
             ],
             options={
                 "db_table": "adk_runs",
