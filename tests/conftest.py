@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from django.conf import settings
+from django.core.signals import setting_changed
 
 from tests.servers import RedisServer, postgres, postgres_settings
 
@@ -53,6 +54,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return
     with RedisServer(tmp_path_factory.mktemp("redis")) as server:
         settings.CACHES["adk"]["LOCATION"] = server.url
+        setting_changed.send(sender=type(settings), setting="CACHES", value=settings.CACHES, enter=True)
         yield server.url
 
 

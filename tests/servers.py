@@ -104,7 +104,17 @@ class RedisServer:
 
     def start(self) -> None:
         """Start it, with what is in its folder."""
-        given = ["--port", str(self.port), "--dir", str(self.folder), "--bind", "127.0.0.1", "--save", "", *self.options]
+        given = [
+            "--port",
+            str(self.port),
+            "--dir",
+            str(self.folder),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            *self.options,
+        ]
         self._keeper = subprocess.Popen(
             [sys.executable, "-m", "tests.servers", "redis", *given],
             cwd=PROJECT_DIR,
@@ -142,7 +152,11 @@ class RedisServer:
 
 def _keep_redis(options: list[str]) -> None:
     server = subprocess.Popen(
-        [redis_binary(), *options], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [redis_binary(), *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     atexit.register(server.kill)
     assert server.stdout is not None

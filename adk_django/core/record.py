@@ -92,8 +92,8 @@ class RunRecord:
     ``damaged`` says what of the row cannot be read, empty where all can. ``failed_save`` notes the newest save that
     failed and has not been made good: the frontier is then one that the run has passed. ``begun_at`` is set by the
     first commit after a model answer. ``claimed`` are the tokens of the claims of its newest turn that were about to
-    be made, kept where the claims are in another place than the row: one that is not there was lost. ``usage``, ``cost_micros`` and ``iterations`` (turns answered) are what its
-    ledger comes to.
+    be made, noted where the claims are in another place than the row: one that is not found there was lost.
+    ``usage``, ``cost_micros`` and ``iterations`` (turns answered) are what its ledger comes to.
     """
 
     tenant: str
@@ -129,7 +129,6 @@ class RunRecord:
         """Why a run whose cancel was requested has ended, in one line."""
         by = f" by {self.cancel_requested_by}" if self.cancel_requested_by else ""
         return f"cancelled{by}: {self.cancel_reason}" if self.cancel_reason else f"cancelled{by}"
-
 
     def lost(self, slot: Slot, claim: Claim | None) -> bool:
         """Return whether ``claim``, what is on record of a slot, is not the claim that was made there last."""

@@ -109,9 +109,7 @@ def _configured(kind: str, alias: str | None, beside: "InCache | None" = None) -
     options = options_of(path, given)
     if beside is not None:
         options |= {"cache": beside.cache, "max_value_bytes": beside.max_value_bytes, "using": beside.using or alias}
-    elif alias is not None and path.startswith(_REDIS):
-        options = {"using": alias, **options}
-    elif alias is not None and path.startswith("adk_django.stores.orm."):
+    elif alias is not None and path.startswith((_REDIS, "adk_django.stores.orm.")):
         options = {"using": alias, **options}
     elif path.startswith("adk_django.stores.memory."):
         options = {"space": PROCESS_SPACE, **options}
@@ -145,12 +143,13 @@ def _bundle(
             orm.OrmRunStore,
         }
         if _in_redis(stores):
-            from adk_django.stores import redis
+            from adk_django.stores.redis_bundle import RedisStores
+            from adk_django.stores.redis_client import InCache
 
-            apart = all(isinstance(store, redis.InCache) for store in stores[:-1])
+            apart = all(isinstance(store, InCache) for store in stores[:-1])
             seconds = save_timeout_seconds or get_settings().checkpoints.save_timeout_seconds
             if apart and len({getattr(store, "cache", None) for store in stores[:-1]}) == 1:
-                return redis.RedisStores(checkpoints, leases, idempotency, history, runs, save_timeout_seconds=seconds)
+                return RedisStores(checkpoints, leases, idempotency, history, runs, save_timeout_seconds=seconds)
         if kinds == shared and len({getattr(store, "using", None) for store in stores}) == 1:
             return orm.OrmStores(checkpoints, leases, idempotency, history, runs)
     seconds = save_timeout_seconds or get_settings().checkpoints.save_timeout_seconds

@@ -93,7 +93,8 @@ def _at_once(dialect: Dialect, scope: Scope, writes: Writes, parts: list[Part]) 
         gate = f"UPDATE adk_run_leases SET deaths = 0 WHERE {_HELD} RETURNING tenant, run_id, fence, holder"
     params: tuple[str | int, ...] = scope.params
     if scope.by_row:
-        gate = f"SELECT tenant, run_id, %s::bigint AS fence, ''::text AS holder FROM adk_runs WHERE {_SEEN} FOR NO KEY UPDATE"
+        mine = "%s::bigint AS fence, ''::text AS holder"
+        gate = f"SELECT tenant, run_id, {mine} FROM adk_runs WHERE {_SEEN} FOR NO KEY UPDATE"
         params = (scope.fence, *params)
     # Read under the row's lock, or a cancel that commits meanwhile would not hold the claim back.
     run = (

@@ -6,7 +6,6 @@ from adk_django.core import codec
 from adk_django.core.checkpoint import (
     CHECKPOINT_FORMAT,
     Checkpoint,
-    CheckpointBoundary,
     HistoryHandle,
     NewerFormatError,
 )
@@ -40,7 +39,8 @@ class RedisCheckpointStore(InCache, CheckpointStore):
     def put(self, checkpoint: Checkpoint, *, fence: int) -> None:
         text = checkpoint.encoded
         self.refuse_large(text, "the frontier")
-        asked = (*checkpoint.sequence, checkpoint.digest, checkpoint.format_version, text)
+        turn, rank = checkpoint.sequence
+        asked = (turn, rank, checkpoint.digest, checkpoint.format_version, text)
         if self.under(scripts.PUT, checkpoint.tenant, checkpoint.run_id, fence, *asked)[0] == "conflict":
             raise RunConflictError(checkpoint.run_id, "frontier")
 
@@ -82,9 +82,10 @@ class RedisHistoryStore(InCache, HistoryStore):
             self.refuse_large(message.encoded, "a message")
             rolling = codec.chain(rolling, message.encoded)
             lines.append(f"{rolling} {message.encoded}")
-        asked = (handle.length, handle.digest, *lines)
-        key = transcript_key(handle.tenant, handle.run_id, handle.generation)
-        said = self.under(scripts.APPEND, handle.tenant, handle.run_id, fence, *asked, more=(key,))
+        where = {"more": (transcript_key(handle.tenant, handle.run_id, handle.generation),)}
+        said = self.under(
+            scripts.APPEND, handle.tenant, handle.run_id, fence, handle.length, handle.digest, *lines, **where
+        )
         if said[0] == "unavailable":
             raise _unavailable(handle)
         return extended

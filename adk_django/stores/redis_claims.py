@@ -17,7 +17,7 @@ from adk_django.exceptions import (
     RunConflictError,
     SettlementError,
 )
-from adk_django.stores import redis_scripts as scripts
+from adk_django.stores import redis_claim_scripts as scripts
 from adk_django.stores import sql
 from adk_django.stores.base import IdempotencyStore
 from adk_django.stores.orm_call_parts import told, woken

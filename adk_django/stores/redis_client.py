@@ -108,7 +108,7 @@ class InCache:
     """
 
     def __init__(self, cache: str = "adk", *, max_value_bytes: int = MAX_VALUE_BYTES, using: str | None = None) -> None:
-        if isinstance(max_value_bytes, bool) or not isinstance(max_value_bytes, int) or max_value_bytes < 1:
+        if type(max_value_bytes) is not int or max_value_bytes < 1:
             raise ConfigurationError(f"max_value_bytes is {max_value_bytes!r}: expected a number above 0")
         self.cache, self.max_value_bytes, self.using = cache, max_value_bytes, using
 

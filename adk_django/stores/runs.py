@@ -12,7 +12,19 @@ from adk_django.core.record import Approval, RunRecord, RunStatus, Writes, Writt
 class RunStore(SyncVerbs, ABC):
     """The run rows and what people ask of them: requests, answers, the ledger and the audit."""
 
-    verbs = ("create", "get", "write", "gate", "ungate", "approvals", "decide", "request", "find", "request_cancel", "now")
+    verbs = (
+        "create",
+        "get",
+        "write",
+        "gate",
+        "ungate",
+        "approvals",
+        "decide",
+        "request",
+        "find",
+        "request_cancel",
+        "now",
+    )
 
     @abstractmethod
     def create(self, record: RunRecord) -> tuple[RunRecord, bool]:
