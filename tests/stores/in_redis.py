@@ -31,11 +31,10 @@ def stores_in_redis(using: str) -> Stores:
     return complete(checkpoints=RedisCheckpointStore(using=using), using=using)
 
 
-def age_redis(seconds: float) -> None:
-    """Let so much time pass in Redis, by moving every instant in it back."""
+def age_redis(seconds: float, *names: str) -> None:
+    """Let so much time pass in Redis, by moving every instant in it back: in the keys ``names``, or in all."""
     redis, passed = client(), round(seconds * 1000)
-    for key in redis.scan_iter("adk:*"):
-        name = key.decode()
+    for name in names or [key.decode() for key in redis.scan_iter("adk:*")]:
         part = name.rpartition(":")[2]
         for field in _INSTANTS.get(part, ()):
             if value := redis.hget(name, field):
