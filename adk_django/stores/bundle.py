@@ -1,5 +1,6 @@
 """The stores a run lives in, as one, and their commit."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from adk_django.asynchronous import Left, in_testcase, in_thread
@@ -49,9 +50,9 @@ class Stores:
         """Write all of ``writes`` under the lease's fence; return what stands.
 
         ``writes`` comes masked and sized. Facts first, progress next, claims last: a body is entered only after
-        everything before it is durable. In full: what is given back, outcomes, spend, transcript, frontier, then the
-        run row (``begun_at``, requests, status), for each claim its note in the row and the claim, and what is
-        forgotten. A frontier or delta that its store refuses is left out, with its requests, and noted. ``joined`` is
+        everything before it is durable. In full: what is given back, outcomes of claims, spend, transcript, frontier,
+        other outcomes, then the run row (``begun_at``, requests, status), for each claim its note in the row and the
+        claim, and what is forgotten. A frontier or delta that its store refuses is left out, with its requests, and noted. ``joined`` is
         for stores that share the database of a transactional tool, whose transaction it then ends in. Raise
         StoreUnavailableError where a store that is down keeps people from being asked, or has lost claims.
         """
@@ -60,6 +61,8 @@ class Stores:
         if writes.spend:
             self.runs.write(run_id, tenant=tenant, writes=Writes(spend=writes.spend), fence=fence)
         asks, (writes, handle, refusal) = bool(writes.requests), self._progress(writes, fence)
+        # Not before the frontier of their turn: records of calls beyond it would say that the run has passed it.
+        second = self._outcomes((claim for claim in writes.outcomes if claim.token is None), fence) or second
         rest = replace(writes, spend=())
         if asks and refusal is not None and not isinstance(refusal, CheckpointError | RunConflictError):
             facts = replace(rest, failed_save=None)  # the frontier that stands is not passed: nothing was asked
@@ -101,17 +104,10 @@ class Stores:
 
     def _facts(self, writes: Writes, fence: int) -> bool:
         """Write what is known of calls; return whether somebody else's answer came first."""
-        second = False
         for claim in writes.abandoned:
             self.runs.ungate(claim, fence=fence)
             self.idempotency.abandon(claim, fence=fence)
-        for claim in writes.outcomes:
-            if claim.outcome is None:
-                continue
-            try:
-                self.idempotency.record(claim, claim.outcome, fence=fence)
-            except RunConflictError:
-                second = True
+        second = self._outcomes((claim for claim in writes.outcomes if claim.token is not None), fence)
         for claim in writes.failures:
             self.idempotency.note_error(claim, fence=fence)
         for item in writes.settlements:
@@ -127,6 +123,18 @@ class Stores:
                     reason=item.reason,
                 )
             except SettlementError:
+                second = True
+        return second
+
+    def _outcomes(self, claims: Iterable[Claim], fence: int) -> bool:
+        """Record outcomes; return whether somebody else's answer came first."""
+        second = False
+        for claim in claims:
+            if claim.outcome is None:
+                continue
+            try:
+                self.idempotency.record(claim, claim.outcome, fence=fence)
+            except RunConflictError:
                 second = True
         return second
 

@@ -65,7 +65,8 @@ class RedisCheckpointStore(InCache, CheckpointStore):
             raise CheckpointFormatError(error.found, error.supported) from error
         except (DecodeError, ValueError) as error:
             raise CheckpointDamagedError(f"{where} cannot be read: {error}") from error
-        if (found.tenant, found.run_id, *found.sequence) != (tenant, run_id, int(turn), int(rank)):
+        place = found.tenant, found.run_id, *map(str, found.sequence)
+        if place != (tenant, run_id, turn, rank):
             raise CheckpointDamagedError(f"{where} belongs to another run or place")
         return found if here else found.doubting()
 
