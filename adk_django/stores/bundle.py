@@ -52,9 +52,10 @@ class Stores:
         ``writes`` comes masked and sized. Facts first, progress next, claims last: a body is entered only after
         everything before it is durable. In full: what is given back, outcomes of claims, spend, transcript, frontier,
         other outcomes, then the run row (``begun_at``, requests, status), for each claim its note in the row and the
-        claim, and what is forgotten. A frontier or delta that its store refuses is left out, with its requests, and noted. ``joined`` is
-        for stores that share the database of a transactional tool, whose transaction it then ends in. Raise
-        StoreUnavailableError where a store that is down keeps people from being asked, or has lost claims.
+        claim, and what is forgotten. A frontier or delta that its store refuses is left out, with its requests, and
+        noted. ``joined`` is for stores that share the database of a transactional tool, whose transaction it then
+        ends in. Raise StoreUnavailableError where a store that is down keeps people from being asked, or has lost
+        claims.
         """
         fence, tenant, run_id = lease.fence, lease.tenant, lease.run_id
         second = self._facts(writes, fence)

@@ -20,7 +20,7 @@ from adk_django.exceptions import (
 from adk_django.stores import redis_claim_scripts as scripts
 from adk_django.stores import sql
 from adk_django.stores.base import IdempotencyStore
-from adk_django.stores.orm_call_parts import told, woken
+from adk_django.stores.orm_call_parts import woken
 from adk_django.stores.redis_client import InCache, instant, keys_of, mapped, milliseconds, text_of
 from adk_django.stores.shared import readable, tell_contradiction, was_settled_before
 
@@ -113,15 +113,14 @@ class RedisIdempotencyStore(InCache, IdempotencyStore):
         self.under(scripts.FORGET_CLAIMS, tenant, run_id, fence)
 
     def _tell(self, claim: Claim, kind: str, *, wakes: bool = True, **columns: object) -> None:
-        """Wake the run and add to its audit. After the answer: told twice where somebody had to answer twice."""
+        """Add to the run's audit, and wake it. After the answer: told twice where somebody had to answer twice."""
         alias, (turn, position) = sql.alias_for(models.Run, self.using), claim.slot
         with sql.mapped(alias):
             dialect = sql.Dialect(connections[alias])
-            changed = {"fence": sql.Sql("target.fence")}
-            known = sql.Part("known", dialect.update(models.Run, changed), counted=True)
-            parts = [known, told(dialect, kind, after="known", turn=turn, position=position, **columns)]
+            row = {"kind": kind, "at": sql.Sql("at"), "reason": "", "turn": turn, "position": position, "detail": ""}
+            parts = [sql.Part("told", dialect.insert(models.RunEvent, row | columns), counted=True)]
             if wakes:
-                parts[0] = sql.Part("known", woken(dialect, after="known").sql, counted=True)
+                parts.append(woken(dialect, after="told"))
             sql.run_joined(dialect, claim.tenant, claim.run_id, parts)
 
 

@@ -21,8 +21,6 @@ class RedisLeaseStore(InCache, LeaseStore):
         asked = (codec.encode(holder), token, milliseconds(ttl_seconds), floor, *ids)
         said = self.call(scripts.ACQUIRE, tenant, run_id, *asked)
         match said:
-            case ["forgotten"]:
-                raise RunForgottenError
             case ["held", fence, by, until]:
                 raise ResumeConflictError(run_id=run_id, holder=named(by), until=instant(until), fence=int(fence))
             case ["floor", fence]:
@@ -50,6 +48,7 @@ class RedisLeaseStore(InCache, LeaseStore):
                 return
             seen = rows.values_list("fence", flat=True).first()
             if seen is not None:
+                self.stands(lease)  # or somebody took it over while the row was locked
                 raise _behind(lease.run_id, lease.fence, seen)
             gone = models.RunLease.objects.using(alias).filter(**of_run, forgotten_at__isnull=False)
             if gone.exists():

@@ -45,7 +45,6 @@ ACQUIRE: Final = (
     + """
 local holder, token, ttl, floor, tenant, run = unpack(ARGV)
 local held, at = lease(), now()
-if redis.call('HGET', LEASE, 'forgotten') then return {'forgotten'} end
 local kept = redis.call('HMGET', LEASE, 'acquired_at', 'deaths', 'took_over')
 if held.token == token then
   return {'ok', held.fence, kept[1], held.expires_at, kept[2], kept[3]}
