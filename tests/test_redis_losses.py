@@ -22,6 +22,7 @@ from adk_django.models import Run
 from adk_django.stores.redis_client import keys_of
 from adk_django.testing import Crash, EffectLog
 from adk_django.testing.crashes import Crasher, CrashPoint, crash_points
+from tests.props import DiesAt
 from tests.scenarios import Scenario, calls
 from tests.servers import RedisServer
 from tests.test_crash_points import ONCE, fresh_log, run_id
@@ -149,6 +150,25 @@ def test_a_call_whose_claim_was_evicted_is_put_to_a_person(world: World, redis: 
     assert len(log.lines()) == 1
     assert finish(world, SCENARIO, log, run).status is RunStatus.COMPLETED
     assert len(log.lines()) == 3
+
+
+def test_a_frontier_of_a_turn_before_the_newest_claim_is_refused(world: World, redis: Any, tmp_path: Path) -> None:
+    scenario, log, run = Scenario([calls("book"), calls("book"), "done"]), fresh_log(tmp_path), run_id()
+    agent = scenario.agent(log)
+    crasher = DiesAt("tool book", "before", 2)
+    frontier = keys_of(TENANT, run)[1]
+    runner = world.runner(crasher)
+    runner.create(agent, "go", tenant=TENANT, run_id=run, user=None)
+    old = DiesAt("model", "before", 2, lambda: redis.copy(frontier, "old"))
+    runner = world.runner(crasher)
+    with pytest.raises(Crash):
+        runner.resume(crasher.agent(old.agent(agent)), run, tenant=TENANT)
+    world.age(run)
+    redis.copy("old", frontier, replace=True)
+    redis.delete(keys_of(TENANT, run)[2])
+    with pytest.raises(CheckpointPassedError, match=r"2\.1"):
+        slice_of(world, scenario, log, run, Crasher())
+    assert len(log.lines()) == 1
 
 
 # The server restarts
