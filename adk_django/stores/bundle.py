@@ -1,6 +1,7 @@
 """The stores a run lives in, as one, and their commit."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from adk_django.asynchronous import Left, in_testcase, in_thread
@@ -9,6 +10,7 @@ from adk_django.core.effects import Claim, Slot
 from adk_django.core.lease import RunLease
 from adk_django.core.record import Approval, Writes, Written
 from adk_django.exceptions import (
+    AdkError,
     CheckpointError,
     RunConflictError,
     RunLeaseError,
@@ -83,7 +85,12 @@ class Stores:
         """Make a claim, noted in the run row before; return it as it stands, None where it was held back."""
         if not self.runs.gate(claim, fence=fence):
             return None
-        found = self.idempotency.begin(claim, fence=fence)
+        try:
+            found = self.idempotency.begin(claim, fence=fence)
+        except AdkError:  # whether it arrived or not, its body is not entered
+            with suppress(AdkError):
+                self.runs.ungate(claim, fence=fence)
+            raise
         if found.token == claim.token:
             return found
         self.runs.ungate(claim, fence=fence)

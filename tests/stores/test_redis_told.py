@@ -6,7 +6,7 @@ import pytest
 
 from adk_django.core.effects import Claim, EffectClass, Outcome, OutcomeKind, Slot
 from adk_django.core.record import Answer, RunRecord, RunStatus, Writes
-from adk_django.exceptions import FenceLostError, LeaseLostError, RunForgottenError
+from adk_django.exceptions import FenceLostError, LeaseLostError, RunForgottenError, StoreUnavailableError
 from adk_django.models import Run, RunEvent, RunLease
 from adk_django.stores.bundle import Stores
 from adk_django.stores.sql import Clock
@@ -111,6 +111,17 @@ def test_stuck_are_the_runs_that_no_live_lease_in_redis_advances(stores: Stores)
     assert [row.run_id for row in found] == ["run_5", "run_4", "run_2"]
     age_redis(3_600)
     assert len(stores.runs.find(tenant="acme", stuck=True)) == 5
+
+
+def test_a_claim_that_could_not_be_sent_leaves_no_note(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin(*args: Any, **kwargs: Any) -> Claim:
+        raise StoreUnavailableError
+
+    lease = acquire(stores)
+    monkeypatch.setattr(stores.idempotency, "begin", begin)
+    with pytest.raises(StoreUnavailableError):
+        claimed(stores, lease)
+    assert stores.runs.get("run_1", tenant="acme").claimed == {}
 
 
 def test_a_claim_is_noted_before_it_is_made_and_the_note_of_one_given_back_is_gone(stores: Stores) -> None:
