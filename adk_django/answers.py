@@ -29,6 +29,7 @@ from adk_django.exceptions import (
 from adk_django.planning import inspection
 from adk_django.resumer import not_registered
 from adk_django.runner import AgentRunner
+from adk_django.stores.bundle import Stores
 from adk_django.tools import ArgumentsRefusedError
 from adk_django.wakeups import wake
 
@@ -201,6 +202,8 @@ def release(
     with contextlib.nullcontext() if alias is None else transaction.atomic(using=alias):
         # The lease's row before the run's, as every commit takes them.
         taken = stores.leases.revoke(run_id, tenant=tenant, by=by) if lease else None
+        if lease and taken is None:
+            _catch_up(stores, run_id, tenant)
         record = stores.runs.request_release(run_id, tenant=tenant, by=by, reason=reason)
         if record is None:
             raise CheckpointNotFoundError(f"there is no run {run_id} of tenant {tenant}")
@@ -210,6 +213,13 @@ def release(
             record = stores.runs.wake(run_id, tenant=tenant) or record
         wake(stores, tenant, run_id)
     return record
+
+
+def _catch_up(stores: Stores, run_id: str, tenant: str) -> None:
+    """Let a lease store that forgot the run's fence go on above it."""
+    stamp, record = getattr(stores.leases, "stamp", None), stores.runs.get(run_id, tenant=tenant)
+    if stamp is not None and record is not None:
+        stamp(tenant, run_id, record.fence)
 
 
 @sync_only

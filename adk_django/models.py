@@ -74,6 +74,7 @@ class Run(OfRun):
     cancel_reason = fields.TextField(_("why cancelled"), default="")
     release_requested_at = fields.InstantField(_("release requested at"), null=True)
     failed_save = fields.TextField(_("last failed save"), default="")
+    claimed = fields.TextField(_("calls being claimed"), default="")
 
     class Meta:
         db_table = "adk_runs"

@@ -41,6 +41,7 @@ class Migration(migrations.Migration):
                 ("cancel_reason", models.TextField(default="")),
                 ("release_requested_at", models.DateTimeField(null=True)),
                 ("failed_save", models.TextField(default="")),
+                ("claimed", models.TextField(default="")),
             ],
             options={
                 "db_table": "adk_runs",

@@ -51,15 +51,25 @@ class MemoryRunStore(InSpace, RunStore):
                 run.record = _changed(row, writes, fence, now)
             return Written(cancel_requested_at=None if row is None else row.cancel_requested_at, at=now)
 
-    def gate(self, claim: Claim) -> bool:
+    def gate(self, claim: Claim, *, fence: int) -> bool:
         with self.space.lock:
-            run = self.space.read(claim.tenant, claim.run_id)
-            if run.record is not None and run.record.cancel_requested_at is not None:
+            run = self.space.check(claim.tenant, claim.run_id, fence)
+            if run.record is None or run.record.cancel_requested_at is not None:
                 return False
-            if claim.request_id is None:
-                return True
             asked = [row.approval for row in run.approvals.values() if row.approval.request_id == claim.request_id]
-            return any(item.state is ApprovalState.GRANTED and item.digest == claim.digest for item in asked)
+            granted = any(item.state is ApprovalState.GRANTED and item.digest == claim.digest for item in asked)
+            if claim.request_id is not None and not granted:
+                return False
+            noted = {slot: token for slot, token in run.record.claimed.items() if slot.turn == claim.slot.turn}
+            run.record = replace(run.record, claimed={**noted, claim.slot: claim.token or ""})
+            return True
+
+    def ungate(self, claim: Claim, *, fence: int) -> None:
+        with self.space.lock:
+            run = self.space.check(claim.tenant, claim.run_id, fence)
+            if run.record is not None:
+                noted = {slot: token for slot, token in run.record.claimed.items() if slot != claim.slot}
+                run.record = replace(run.record, claimed=noted)
 
     def approvals(self, run_id: str, *, tenant: str) -> tuple[Approval, ...]:
         with self.space.lock:

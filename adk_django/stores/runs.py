@@ -35,7 +35,7 @@ class RunStore(SyncVerbs, ABC):
     """The run rows and what people ask of them: requests, answers, the ledger and the audit."""
 
     verbs = (
-        *("create", "get", "write", "gate", "approvals", "decide", "request", "find"),
+        *("create", "get", "write", "gate", "ungate", "approvals", "decide", "request", "find"),
         *("request_cancel", "request_release", "wake", "tell", "take_due", "prune", "now"),
     )
 
@@ -65,11 +65,16 @@ class RunStore(SyncVerbs, ABC):
         """
 
     @abstractmethod
-    def gate(self, claim: Claim) -> bool:
-        """Return whether ``claim`` may be made:
+    def gate(self, claim: Claim, *, fence: int) -> bool:
+        """Note that ``claim`` is about to be made, and return whether it may be; it is noted only then.
 
-        No cancel is requested, and where it names a request, that is granted for exactly its digest.
+        No cancel is requested, and where it names a request, that is granted for exactly its digest. Notes of earlier
+        turns go. What is noted and not found later was lost: `RunRecord.lost`.
         """
+
+    @abstractmethod
+    def ungate(self, claim: Claim, *, fence: int) -> None:
+        """Take the note of ``claim`` back: it is not made, or was given back before its body was entered."""
 
     @abstractmethod
     def approvals(self, run_id: str, *, tenant: str) -> tuple[Approval, ...]:
@@ -170,6 +175,7 @@ class RunStore(SyncVerbs, ABC):
     aget = twin(get)
     awrite = twin(write)
     agate = twin(gate)
+    aungate = twin(ungate)
     aapprovals = twin(approvals)
     adecide = twin(decide)
     arequest_cancel = twin(request_cancel)
