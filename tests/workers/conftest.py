@@ -11,7 +11,7 @@ import redis
 from adk_django import agents as registry
 from adk_django import runs
 from adk_django.core.record import RunStatus
-from adk_django.models import Run, RunLease
+from adk_django.models import IdempotencyKey, Run, RunLease
 from adk_django.testing import EffectLog
 from tests.kill.nursery import Gate
 from tests.products import celery_app
@@ -78,6 +78,10 @@ class Site:
     def lease(self, run_id: str = "run_1") -> RunLease:
         """Return a run's lease."""
         return RunLease.objects.using(self.alias).get(run_id=run_id)
+
+    def claims(self, run_id: str = "run_1") -> list[IdempotencyKey]:
+        """Return what is recorded of a run's calls."""
+        return list(IdempotencyKey.objects.using(self.alias).filter(run_id=run_id))
 
     def queued(self) -> int:
         """Return how many messages nobody has taken."""
