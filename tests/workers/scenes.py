@@ -29,8 +29,8 @@ ROAMS: Script = [
     calls("search", "book"),
     calls("touch"),
     calls("note", "mail"),
-    calls("book", "touch"),
-    calls("note", "search"),
+    calls("book", "touch", "mail"),
+    calls("note", "mail"),
     "done",
 ]
 SCRIPTS: dict[str, Script] = {
