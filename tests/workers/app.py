@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from celery import Celery
-from celery.signals import task_postrun, task_prerun, task_unknown, worker_ready, worker_shutting_down
+from celery.signals import task_postrun, task_prerun, task_unknown, worker_init, worker_ready, worker_shutting_down
 
 from tests.workers.saying import say
 
@@ -21,6 +21,16 @@ def _ready(**kwargs: Any) -> None:
     worker_shutting_down.connect(_leaving, weak=False)
     threading.Thread(target=_end_with_suite, daemon=True).start()
     say("ready")
+
+
+@worker_init.connect
+def _connect(**kwargs: Any) -> None:
+    """Open what children are forked with, where WORKERS_CONNECT asks for it."""
+    if "WORKERS_CONNECT" in os.environ:
+        from django.db import connection
+
+        connection.ensure_connection()
+        app.connection_for_write().ensure_connection()
 
 
 def _leaving(**kwargs: Any) -> None:

@@ -32,22 +32,29 @@ class Site:
         self._workers: list[Worker] = []
         self._gates: list[Gate] = []
 
-    def worker(self, adk: dict[str, Any] | None = None, celery: dict[str, Any] | None = None, **how: Any) -> Worker:
-        """Return a worker that is ready. ``adk`` and ``celery`` are its settings."""
-        made = self.hire(adk, celery, **how)
-        return made.ready()
+    def worker(self, adk: dict[str, Any] | None = None, **how: Any) -> Worker:
+        """Return a worker that is ready, hired as `hire` does."""
+        return self.hire(adk, **how).ready()
 
-    def hire(self, adk: dict[str, Any] | None = None, celery: dict[str, Any] | None = None, **how: Any) -> Worker:
-        """Return a worker that is starting."""
-        env = {
+    def hire(
+        self,
+        adk: dict[str, Any] | None = None,
+        celery: dict[str, Any] | None = None,
+        env: dict[str, str] | None = None,
+        **how: Any,
+    ) -> Worker:
+        """Return a worker that is starting. ``adk`` and ``celery`` are its settings, ``env`` is added to its
+        environment."""
+        given = {
             **child_env(self.alias),
             "DJANGO_SETTINGS_MODULE": "tests.workers.settings",
             "WORKERS_BROKER": self.url,
             "WORKERS_FOLDER": str(self.folder),
             "WORKERS_ADK": json.dumps(adk or {}),
             "WORKERS_CELERY": json.dumps(celery or {}),
+            **(env or {}),
         }
-        made = Worker(env, self.folder / f"worker-{len(self._workers)}.log", **how)
+        made = Worker(given, self.folder / f"worker-{len(self._workers)}.log", **how)
         self._workers.append(made)
         return made
 
