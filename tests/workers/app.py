@@ -19,13 +19,13 @@ app.autodiscover_tasks()
 def _ready(**kwargs: Any) -> None:
     # Connected last, so that it is said when everybody else has been told.
     worker_shutting_down.connect(_leaving, weak=False)
-    threading.Thread(target=_end_with_suite, daemon=True).start()
     say("ready")
 
 
 @worker_init.connect
-def _connect(**kwargs: Any) -> None:
-    """Open what children are forked with, where WORKERS_CONNECT asks for it."""
+def _begin(**kwargs: Any) -> None:
+    """Mind the suite; open what children are forked with, where WORKERS_CONNECT asks for it."""
+    threading.Thread(target=_end_with_suite, daemon=True).start()
     if "WORKERS_CONNECT" in os.environ:
         from django.db import connection
 
