@@ -27,6 +27,7 @@ from adk_django.stores.bundle import Stores
 
 PROVIDER_FAILED = "the model provider failed"
 STORE_FAILED = "the store did not answer"
+SLICE_FAILED = "the worker failed"
 
 
 def admit(
@@ -51,7 +52,6 @@ def admit(
         if not (accept_stale and isinstance(error, StaleFrontierError)):
             store_refusal(carried, error)
             raise error
-    _refuse_stores(agent, carried.stores)
     return record
 
 
@@ -77,7 +77,8 @@ def _quarantine(carried: ResumedRun, record: RunRecord) -> None:
     raise ResumeError(f"run {record.run_id} is quarantined: {reason}")
 
 
-def _refuse_stores(agent: Agent, stores: Stores) -> None:
+def refuse_stores(agent: Agent, stores: Stores) -> None:
+    """Raise ConfigurationError if a tool of ``agent`` needs a transaction that ``stores`` cannot take part in."""
     for tool in agent.tools:
         if tool.effect is EffectClass.TRANSACTIONAL and tool.using not in stores.joins:
             raise ConfigurationError(
@@ -87,27 +88,34 @@ def _refuse_stores(agent: Agent, stores: Stores) -> None:
 
 
 def back_off(
-    stores: Stores, lease: RunLease, checkpointer: Checkpointer, error: AdkError, owed: tuple[Spend, ...]
+    stores: Stores, lease: RunLease, checkpointer: Checkpointer, error: Exception, owed: tuple[Spend, ...]
 ) -> None:
-    """Say when the run is tried again: each time twice as late as before, up to the longest. What was spent on answers
-    that are lost goes with it. A store that is down cannot be told."""
+    """Say when a run whose slice failed is tried again: each time twice as late as before, up to the longest.
+
+    What was spent on answers that are lost goes with it. A refusal is no failure: its row says what is to be done. A
+    store that is down cannot be told.
+    """
+    if isinstance(error, AdkError) and not isinstance(error, ProviderError | StoreUnavailableError):
+        return
     for _ in range(2):  # what the slice left idle may have died meanwhile; the next connection is a new one
         with contextlib.suppress(StoreUnavailableError):
             return _try_later(stores, lease, checkpointer, error, owed)
 
 
 def _try_later(
-    stores: Stores, lease: RunLease, checkpointer: Checkpointer, error: AdkError, owed: tuple[Spend, ...]
+    stores: Stores, lease: RunLease, checkpointer: Checkpointer, error: Exception, owed: tuple[Spend, ...]
 ) -> None:
     first, longest = get_settings().resume.backoff_seconds
     now, record = stores.runs.now(), stores.runs.get(lease.run_id, tenant=lease.tenant)
-    failed = PROVIDER_FAILED if isinstance(error, ProviderError) else STORE_FAILED
+    failed, why = SLICE_FAILED, type(error).__name__  # of an error nobody foresaw no more: its text may hold anything
+    if isinstance(error, AdkError):
+        failed, why = PROVIDER_FAILED if isinstance(error, ProviderError) else STORE_FAILED, str(error)
     wait = first
     if record is not None and record.reason.startswith(failed) and record.wake_at and record.updated_at:
         before = (record.wake_at - record.updated_at).total_seconds()
         wait = min(max(first, 2 * before), longest)
     again = now + timedelta(seconds=wait)
-    reason = checkpointer.mask(f"{failed}, next try at {again.isoformat(timespec='seconds')}: {error}")
+    reason = checkpointer.mask(f"{failed}, next try at {again.isoformat(timespec='seconds')}: {why}")
     seen = None if record is None else record.wake_at
     writes = Writes(status=RunStatus.ACTIVE, reason=reason, wake_at=again, wake_seen=seen, spend=owed)
     stores.commit(writes, lease=lease)

@@ -93,6 +93,13 @@ class Continue:
 
 
 @dataclass(frozen=True)
+class Retention:
+    """How long what has ended is kept."""
+
+    ended_days: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 30
+
+
+@dataclass(frozen=True)
 class Redact:
     """Masking of what is stored."""
 
@@ -114,6 +121,7 @@ class Settings:
     resume: Resume = field(default_factory=Resume)
     continue_: Continue = field(default_factory=Continue)
     redact: Redact = field(default_factory=Redact)
+    retention: Retention = field(default_factory=Retention)
     store_threads: Positive = 8
     celery_queue: Annotated[str, Field(min_length=1)] = "adk"
 

@@ -19,6 +19,7 @@ from adk_django.core.record import ApprovalState, RunStatus
 M = TypeVar("M", bound=type[models.Model])
 
 OPEN = [status.value for status in RunStatus if not status.ended]
+ENDED = [status.value for status in RunStatus if status.ended]
 
 
 def named(one: Any, many: Any) -> Callable[[M], M]:
@@ -85,6 +86,7 @@ class Run(OfRun):
             models.Index(fields=["-created_at", "-tenant", "-run_id"], name="adk_runs_newest"),
             models.Index(fields=["tenant", "-created_at", "-run_id"], name="adk_runs_newest_of_tenant"),
             models.Index(fields=["status", "-created_at"], condition=Q(status__in=OPEN), name="adk_runs_open"),
+            models.Index(fields=["updated_at"], condition=Q(status__in=ENDED), name="adk_runs_ended"),
         ]
 
 

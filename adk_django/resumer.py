@@ -19,6 +19,8 @@ from adk_django.exceptions import (
     CheckpointDamagedError,
     CheckpointPassedError,
     HistoryUnavailableError,
+    MaskedArgumentsError,
+    StaleFrontierError,
 )
 from adk_django.leases import Leaseholder
 from adk_django.recorded import Recorded
@@ -29,7 +31,13 @@ from adk_django.stores.bundle import Stores
 CLAIM_SECONDS = 300
 
 # Refusals that the run itself carries, whoever reads it: they are stored, so that the row says why it stands still.
-_STORED = (CheckpointPassedError, CheckpointDamagedError, HistoryUnavailableError)
+_STORED = (
+    CheckpointPassedError,
+    CheckpointDamagedError,
+    HistoryUnavailableError,
+    MaskedArgumentsError,
+    StaleFrontierError,
+)
 
 
 class ResumedRun:

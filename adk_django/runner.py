@@ -7,7 +7,7 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from adk_django.admission import admit, back_off
+from adk_django.admission import admit, back_off, refuse_stores
 from adk_django.agents import Agent
 from adk_django.asynchronous import in_pool, in_testcase, off_loop, sync_only
 from adk_django.bodies import Bodies
@@ -27,9 +27,7 @@ from adk_django.exceptions import (
     CheckpointNotFoundError,
     ConfigurationError,
     IndeterminateToolCallError,
-    ProviderError,
     RunConflictError,
-    StoreUnavailableError,
 )
 from adk_django.leases import Leaseholder
 from adk_django.ports import Leave, RunPorts, Watch
@@ -190,7 +188,7 @@ class AgentRunner:
             state, ports = self._begin(agent, carried, watch, leave)
             try:
                 state, stop = drive(state, ports)
-            except (ProviderError, StoreUnavailableError) as error:
+            except Exception as error:
                 back_off(self.stores, carried.lease, self.checkpointer, error, ports.owed)
                 raise
             return self._result(state, stop, moved=ports.moved)
@@ -220,7 +218,7 @@ class AgentRunner:
             state, ports = self._begin(agent, carried, watch, leave)
             try:
                 state, stop = await adrive(state, ports)
-            except (ProviderError, StoreUnavailableError) as error:
+            except Exception as error:
                 await in_pool(back_off, self.stores, carried.lease, self.checkpointer, error, ports.owed)
                 raise
             return self._result(state, stop, moved=ports.moved)
@@ -266,6 +264,7 @@ class AgentRunner:
     def _begin(
         self, agent: Agent, carried: ResumedRun, watch: Watch | None, leave: Leave | None
     ) -> tuple[RunState, RunPorts]:
+        refuse_stores(agent, self.stores)
         ports = RunPorts(
             agent=agent,
             provider=cast(ModelProvider, agent.provider),  # in force, it has one

@@ -30,6 +30,7 @@ from adk_django.asynchronous import in_pool, sync_only, twin_of
 from adk_django.conf import get_settings
 from adk_django.core.checkpoint import CHECKPOINT_FORMAT
 from adk_django.core.decide import Probe
+from adk_django.core.lease import DAY_SECONDS
 from adk_django.core.record import RunRecord, RunStatus
 from adk_django.exceptions import CrowdedError, ResumeError, RunConflictError
 from adk_django.planning import Inspection, inspection, moves, refuse_resume
@@ -47,6 +48,7 @@ __all__ = [
     "ainspect",
     "alist_runs",
     "aprobe",
+    "aprune",
     "arelease",
     "aresume",
     "asettle",
@@ -59,6 +61,7 @@ __all__ = [
     "inspect",
     "list_runs",
     "probe",
+    "prune",
     "release",
     "resume",
     "settle",
@@ -279,7 +282,19 @@ async def aresume(run_id: str, *, tenant: str, agent: Agent | str | None = None,
     return await runner.aresume(_agent(agent), run_id, tenant=tenant, **options)
 
 
+@sync_only
+def prune(*, using: str | None = None) -> tuple[tuple[str, str], ...]:
+    """Erase a batch of the runs that ended longer ago than ``RETENTION`` keeps them; return tenant and id of each.
+
+    Runs that have not ended are never erased. The id of one that was cannot be started again.
+    """
+    settings = get_settings()
+    stores = AgentRunner(using=using).stores
+    return stores.runs.prune(seconds=settings.retention.ended_days * DAY_SECONDS, limit=settings.resume.batch)
+
+
 astart = twin_of(start)
+aprune = twin_of(prune)
 asweep = twin_of(sweep)
 ainspect = twin_of(inspect)
 alist_runs = twin_of(list_runs)

@@ -50,6 +50,12 @@ def sweep() -> int:
     return runs.sweep().sent
 
 
+@shared_task(name="adk_django.prune", ignore_result=True)
+def prune() -> int:
+    """Erase a batch of the runs that ended longer ago than they are kept; return how many."""
+    return len(runs.prune())
+
+
 @worker_init.connect
 def _stay(**kwargs: Any) -> None:
     handover.stay()

@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.conf import settings
+from django.db import connections
 
 from tests.servers import RedisServer, postgres, postgres_settings
 
@@ -67,6 +69,15 @@ def django_db_modify_db_settings(
     test = settings.DATABASES["default"].setdefault("TEST", {})
     test["NAME"] = str(tmp_path_factory.mktemp("sqlite") / "adk.sqlite3")
     settings.DATABASES["postgres"].update(postgres_settings(postgres_url))
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """Let go, before the databases are dropped, of what threads that idle still hold of PostgreSQL."""
+    yield
+    with django_db_blocker.unblock(), connections["postgres"].cursor() as cursor:
+        others = "datname = current_database() AND pid <> pg_backend_pid()"
+        cursor.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")  # noqa: S608
 
 
 @pytest.fixture

@@ -20,19 +20,34 @@ from typing import Any
 PROJECT_DIR = Path(__file__).resolve().parent.parent
 
 
+# Ways in which products keep their connections to PostgreSQL. ADK_TEST_POSTGRES names the one to run the suite with.
+SETUPS: dict[str, dict[str, Any]] = {
+    "": {},
+    "persistent": {"CONN_MAX_AGE": 600, "CONN_HEALTH_CHECKS": True},
+    "pool": {"OPTIONS": {"pool": {"min_size": 1, "max_size": 32, "timeout": 30}}},
+    "repeatable-read": {"OPTIONS": {"isolation_level": 2}},
+    "prepared": {"CONN_MAX_AGE": 600, "OPTIONS": {"server_side_binding": True, "prepare_threshold": 0}},
+    # As a pooler that hands out another server connection for each transaction wants it.
+    "pooler": {"DISABLE_SERVER_SIDE_CURSORS": True, "OPTIONS": {"prepare_threshold": None}},
+}
+SETUP_OPTIONS = {option for setup in SETUPS.values() for option in setup.get("OPTIONS", {})}
+
+
 def postgres_settings(url: str) -> dict[str, Any]:
     """Return the DATABASES entry for a PostgreSQL URL or a "key=value" connection string."""
     from psycopg.conninfo import conninfo_to_dict
 
     given: dict[str, Any] = conninfo_to_dict(url)
+    setup = SETUPS[os.environ.get("ADK_TEST_POSTGRES", "")]
     return {
+        **setup,
         "ENGINE": "django.db.backends.postgresql",
         "NAME": given.pop("dbname", "postgres"),
         "USER": given.pop("user", ""),
         "PASSWORD": given.pop("password", ""),
         "HOST": given.pop("host", ""),
         "PORT": str(given.pop("port", "")),
-        "OPTIONS": given,
+        "OPTIONS": {**given, **setup.get("OPTIONS", {})},
     }
 
 
@@ -237,7 +252,7 @@ def child_env(alias: str) -> dict[str, str]:
             password=postgres["PASSWORD"] or None,
             host=postgres["HOST"] or None,
             port=postgres["PORT"] or None,
-            **postgres["OPTIONS"],
+            **{name: value for name, value in postgres["OPTIONS"].items() if name not in SETUP_OPTIONS},
         ),
         "ADK_TEST_DEFAULT": alias,
         "ADK_TEST_REDIS_URL": settings.CACHES["adk"]["LOCATION"],

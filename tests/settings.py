@@ -1,10 +1,11 @@
 """Settings of the suite and of the processes it starts.
 
-Four environment variables change the databases; tests/servers.py sets them for children:
+Environment variables change the servers; tests/servers.py sets them for children:
 
     ADK_TEST_DATABASE_URL=postgresql://user@host/name   the PostgreSQL database behind the alias `postgres`
     ADK_TEST_SQLITE_NAME=path                           the SQLite file behind the alias `default`
     ADK_TEST_DEFAULT=postgres                           the alias whose database is `default` too
+    ADK_TEST_POSTGRES=pool                              how PostgreSQL is connected to: one of tests.servers.SETUPS
     ADK_TEST_REDIS_URL=redis://host:port/db             the Redis behind the cache alias `adk`
 """
 

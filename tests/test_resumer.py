@@ -198,7 +198,7 @@ def test_a_stale_frontier_is_refused_until_somebody_accepts_it_and_waiting_makes
     stage.age(601)
     with pytest.raises(StaleFrontierError, match="over the limit of 600"):
         stage.resume()
-    assert (stage.record.status, stage.lease) == (RunStatus.ACTIVE, None)
+    assert (stage.record.status, stage.lease) == (RunStatus.UNDECIDED, None)
     assert stage.resume(accept_stale=True).status is RunStatus.COMPLETED
     waits = Stage(place, [calls("wire"), "done"], *usual(log), policy=policy)
     waits.run()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
+from adk_django import ports
 from adk_django.core.messages import BinaryPart, Message, OpaquePart, TextPart, ToolCall, Usage
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import (
@@ -235,3 +236,18 @@ def test_what_an_answer_cost_that_cannot_be_kept_is_kept(place: str, log: list[s
     with pytest.raises(ProviderError, match="cannot be kept"):
         stage.run()
     assert (stage.record.usage, stage.record.cost_micros) == (Usage(10, 5), 100)
+
+
+def test_a_worker_that_fails_as_nobody_foresaw_is_tried_again_later(
+    place: str, log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(place, [calls("search"), "done"], *usual(log))
+    with monkeypatch.context() as broken:
+        broken.setattr(ports.RunPorts, "tools", raises(ZeroDivisionError("a secret")))
+        with pytest.raises(ZeroDivisionError):
+            stage.run()
+    assert (stage.record.status, stage.lease) == (RunStatus.ACTIVE, None)
+    assert stage.record.reason.startswith("the worker failed, next try at ")
+    assert stage.record.reason.endswith(": ZeroDivisionError")
+    assert stage.record.wake_at is not None
+    assert stage.resume().status is RunStatus.COMPLETED

@@ -4,6 +4,7 @@ from django.db import migrations, models
 from django.db.models import Q
 
 OPEN = ["active", "waiting", "undecided", "quarantined"]
+ENDED = ["completed", "failed", "cancelled"]
 OPEN_CALL = ["in_flight", "never_ran"]
 
 
@@ -46,7 +47,7 @@ class Migration(migrations.Migration):
                 "constraints": [
                     models.UniqueConstraint(fields=("tenant", "run_id"), name="adk_runs_one_per_id"),
                     models.CheckConstraint(
-                        condition=Q(status__in=[*OPEN, "completed", "failed", "cancelled"]),
+                        condition=Q(status__in=[*OPEN, *ENDED]),
                         name="adk_runs_status_known",
                     ),
                 ],
@@ -63,6 +64,7 @@ class Migration(migrations.Migration):
                         fields=["status", "-created_at"],
                         name="adk_runs_open",
                     ),
+                    models.Index(condition=Q(status__in=ENDED), fields=["updated_at"], name="adk_runs_ended"),
                 ],
             },
         ),

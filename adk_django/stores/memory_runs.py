@@ -137,6 +137,15 @@ class MemoryRunStore(InSpace, RunStore):
             run.wake(self.space.now())
             return None if run.record is None else _summed(run, run.record)
 
+    def prune(self, *, seconds: float, limit: int) -> tuple[tuple[str, str], ...]:
+        with self.space.lock:
+            before = self.space.now() - timedelta(seconds=seconds)
+            rows = [run.record for run in self.space.every() if run.record is not None and run.record.status.ended]
+            old = [row for row in rows if row.updated_at is not None and row.updated_at < before][:limit]
+            for row in old:
+                self.space.forget(row.tenant, row.run_id)
+            return tuple((row.tenant, row.run_id) for row in old)
+
     def tell(self, run_id: str, *, tenant: str, kind: str, by: str, reason: str, detail: str = "") -> None:
         """Drop it: memory keeps no audit."""
 

@@ -1,6 +1,6 @@
 """The run rows, the requests and the ledger in the product's database."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 from django.db import connections
@@ -17,6 +17,7 @@ from adk_django.stores.orm_apply import Scope, apply
 from adk_django.stores.orm_base import OnAlias, lost
 from adk_django.stores.orm_call_parts import ENDED, told, woken
 from adk_django.stores.orm_due import take_due
+from adk_django.stores.orm_prune import prune
 from adk_django.stores.orm_rows import approval_of, record_of, record_row
 from adk_django.stores.runs import Due, RunStore
 from adk_django.stores.sql import AT, Clock, Dialect, Part, Sql, mapped, run_joined
@@ -192,6 +193,10 @@ class OrmRunStore(OnAlias, RunStore):
             woken_now = dialect.update(models.Run, {"wake_at": AT}, f"NOT target.{ENDED}")
             run_joined(dialect, tenant, run_id, [Part("woken", woken_now, counted=True)])
             return self.get(run_id, tenant=tenant)
+
+    def prune(self, *, seconds: float, limit: int) -> tuple[tuple[str, str], ...]:
+        with mapped(self.alias):
+            return tuple(prune(self.alias, self.now() - timedelta(seconds=seconds), limit))
 
     def tell(self, run_id: str, *, tenant: str, kind: str, by: str, reason: str, detail: str = "") -> None:
         row = {"kind": kind, "at": AT, "by": by, "reason": reason, "detail": detail}

@@ -36,7 +36,7 @@ class RunStore(SyncVerbs, ABC):
 
     verbs = (
         *("create", "get", "write", "gate", "approvals", "decide", "request", "find"),
-        *("request_cancel", "request_release", "wake", "tell", "take_due", "now"),
+        *("request_cancel", "request_release", "wake", "tell", "take_due", "prune", "now"),
     )
 
     @abstractmethod
@@ -117,6 +117,13 @@ class RunStore(SyncVerbs, ABC):
         """Let a run that has not ended be due at once; return its row, None if there is none."""
 
     @abstractmethod
+    def prune(self, *, seconds: float, limit: int) -> tuple[tuple[str, str], ...]:
+        """Erase at most ``limit`` runs that ended more than ``seconds`` ago; return tenant and id of each.
+
+        A run that has not ended is never erased, however old it is. The id of one that was cannot be used again.
+        """
+
+    @abstractmethod
     def tell(self, run_id: str, *, tenant: str, kind: str, by: str, reason: str, detail: str = "") -> None:
         """Add to the run's audit what somebody did. A store that keeps no audit drops it."""
 
@@ -168,6 +175,7 @@ class RunStore(SyncVerbs, ABC):
     arequest_release = twin(request_release)
     awake = twin(wake)
     atell = twin(tell)
+    aprune = twin(prune)
     atake_due = twin(take_due)
     arequest = twin(request)
     afind = twin(find)

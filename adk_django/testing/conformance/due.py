@@ -9,7 +9,7 @@ from typing import Any
 from adk_django.core.checkpoint import CHECKPOINT_FORMAT
 from adk_django.core.lease import RunLease
 from adk_django.core.record import RunStatus, Writes
-from adk_django.exceptions import CrowdedError, LeaseLostError, ResumeConflictError
+from adk_django.exceptions import CrowdedError, LeaseLostError, ResumeConflictError, RunForgottenError
 from adk_django.stores.runs import Due
 from adk_django.testing.conformance.base import (
     FOR_EVER_SECONDS,
@@ -181,6 +181,24 @@ class DueConformance(StoreConformance):
             assert (len(got), {type(other) for other in came if other not in got}) == (2, {CrowdedError})
             for lease in got:
                 capped.release(lease)
+
+    def test_what_ended_long_ago_is_erased_and_its_id_is_used_up(self) -> None:
+        self.age(FOR_EVER_SECONDS)
+        while self.stores.runs.prune(seconds=FOR_EVER_SECONDS / 2, limit=100):
+            pass  # what other tests left
+        old, waits = self.run("old"), self.run("waits")
+        self.stopped(old, RunStatus.COMPLETED, output="done")
+        self.stopped(waits, RunStatus.WAITING)
+        self.age(LONG_SECONDS)
+        self.stopped(new := self.run("new"), RunStatus.FAILED)
+        assert self.stores.runs.prune(seconds=2 * LONG_SECONDS, limit=100) == ()
+        assert self.stores.runs.prune(seconds=LONG_SECONDS / 2, limit=0) == ()
+        assert self.stores.runs.prune(seconds=LONG_SECONDS / 2, limit=100) == ((self.tenant, old),)
+        assert self.stores.runs.get(old, tenant=self.tenant) is None
+        for kept in (waits, new):
+            assert self.stores.runs.get(kept, tenant=self.tenant) is not None
+        with raises(RunForgottenError):
+            self.run("old")
 
     def test_waking_a_run_that_is_not_there_is_no_error(self) -> None:
         assert self.stores.runs.wake("nobody", tenant=self.tenant) is None
