@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from asgiref.sync import async_to_sync
+from celery.exceptions import SoftTimeLimitExceeded
 
 from adk_django.agents import Agent
 from adk_django.asynchronous import Left, in_pool, in_thread
@@ -27,6 +28,10 @@ from adk_django.tools import CONTEXT, ArgumentsRefusedError, ProbeAnswer, Tool, 
 logger = logging.getLogger(__name__)
 
 ERROR_CHARACTERS = 2_000
+
+# Raised by Celery into whatever a task's thread is at. It ends the slice, as KeyboardInterrupt does, and says nothing
+# of the call that was waited for.
+Interrupt = SoftTimeLimitExceeded
 
 
 class Bodies:
@@ -61,6 +66,8 @@ class Bodies:
         """Make one call and return what it came to."""
         try:
             return self.kept(self._run(self._body(run, call, claim), self.limit(call), self._late(claim)))
+        except Interrupt:
+            raise
         except Exception as error:  # noqa: BLE001  # whatever a body raises is what it came to
             return self.raised(call, error)
 
@@ -73,6 +80,8 @@ class Bodies:
             if isinstance(result, Coroutine):  # of a wrapper around an async body, too
                 result = await asyncio.wait_for(result, limit)
             return self.kept(result)
+        except Interrupt:
+            raise
         except Exception as error:  # noqa: BLE001  # whatever a body raises is what it came to
             return self.raised(call, error)
 
@@ -175,6 +184,8 @@ class Bodies:
         early = claim.deadline_at is not None and self._stores.runs.now() < claim.deadline_at
         try:
             answer = self._run(self._probe_body(tool, context, call), self.limit(call), None)
+        except Interrupt:
+            raise
         except Exception as error:  # noqa: BLE001  # a look-up that fails says nothing
             ids = {"tenant": claim.tenant, "run_id": claim.run_id}
             logger.warning("the probe of call %s failed: %s", claim.slot, self._text(error), extra=ids)

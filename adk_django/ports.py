@@ -13,7 +13,7 @@ from django.db import Error as DatabaseError
 from adk_django import signals
 from adk_django.agents import Agent
 from adk_django.asynchronous import gather_limited, in_pool, off_loop
-from adk_django.bodies import Bodies
+from adk_django.bodies import Bodies, Interrupt
 from adk_django.checkpointer import Checkpointer
 from adk_django.conf import Tools
 from adk_django.core.checkpoint import PendingCall
@@ -95,6 +95,8 @@ class RunPorts:
         self._holder.check()
         try:
             response = self._provider.request(self._request(messages))
+        except Interrupt:
+            raise
         except Exception as error:
             raise self._provider_failed(error) from error
         return self._answered(run, response)
@@ -104,6 +106,8 @@ class RunPorts:
         await in_pool(self._holder.check)
         try:
             response = await self._provider.arequest(self._request(messages))
+        except Interrupt:
+            raise
         except Exception as error:
             raise self._provider_failed(error) from error
         return self._answered(run, response)
@@ -202,6 +206,8 @@ class RunPorts:
                 link = database.connection
                 try:
                     value = self._bodies.enter(run, call)
+                except Interrupt:
+                    raise
                 except Exception as error:
                     raise _BodyRaisedError(error) from error
                 seen = run.observe(Attempted({call.slot: self._bodies.kept(value)}))

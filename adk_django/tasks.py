@@ -12,6 +12,7 @@ from celery import Task, shared_task
 from celery.signals import worker_init, worker_shutting_down
 
 from adk_django import handover, runs, wakeups
+from adk_django.bodies import Interrupt
 from adk_django.exceptions import AdkError, RunLeaseError
 
 logger = logging.getLogger(__name__)
@@ -37,6 +38,9 @@ def resume_run(self: Task[Any, Any], tenant: str, run_id: str) -> str:
     except AdkError as error:  # its row says why, in words that may hold what a log line must not
         logger.info("run not carried on: %s", error.code, extra=ids)
         return error.code
+    except Interrupt:  # its lease is given back; a call it was at is as unknown as after a death
+        logger.warning("slice ended by its soft time limit", extra=ids)
+        return "time-limit"
     except Exception as error:  # noqa: BLE001  # its text may hold anything: where it was raised, not what it said
         frames = "".join(traceback.format_tb(error.__traceback__))
         logger.error("run not carried on: %s\n%s", type(error).__name__, frames, extra=ids)

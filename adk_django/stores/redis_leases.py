@@ -108,6 +108,7 @@ class RedisLeaseStore(InCache, LeaseStore):
 
 def _behind(run_id: str, following: int, seen: int) -> FenceLostError:
     message = (
-        f"run {run_id} has seen fence {seen}; the next in Redis is only {following}: what was kept there is lost or old"
+        f"run {run_id} has seen fence {seen}; the next in Redis is only {following}: what it kept is lost or old; "
+        f"adk_release {run_id} --lease lets it go on above that"
     )
     return FenceLostError(message, fence=seen)

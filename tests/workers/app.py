@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from celery import Celery
-from celery.signals import task_postrun, task_prerun, task_unknown, worker_ready, worker_shutting_down
+from celery.signals import task_postrun, task_prerun, task_unknown, worker_init, worker_ready, worker_shutting_down
 
 from tests.workers.saying import say
 
@@ -19,8 +19,18 @@ app.autodiscover_tasks()
 def _ready(**kwargs: Any) -> None:
     # Connected last, so that it is said when everybody else has been told.
     worker_shutting_down.connect(_leaving, weak=False)
-    threading.Thread(target=_end_with_suite, daemon=True).start()
     say("ready")
+
+
+@worker_init.connect
+def _begin(**kwargs: Any) -> None:
+    """Mind the suite; open what children are forked with, where WORKERS_CONNECT asks for it."""
+    threading.Thread(target=_end_with_suite, daemon=True).start()
+    if "WORKERS_CONNECT" in os.environ:
+        from django.db import connection
+
+        connection.ensure_connection()
+        app.connection_for_write().ensure_connection()
 
 
 def _leaving(**kwargs: Any) -> None:

@@ -45,7 +45,7 @@ def main() -> int:
         _settle_in(folder, redis.url, postgres.url, given.setup)
         from tests.workers.storm import Storm
 
-        storm = ends.enter_context(contextlib.closing(Storm(folder, postgres, random.Random(seed), given.runs)))
+        storm = ends.enter_context(contextlib.closing(Storm(folder, postgres, redis, random.Random(seed), given.runs)))
         storm.rage(seconds)
         storm.calm()
         found = storm.verdict()

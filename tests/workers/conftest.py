@@ -11,7 +11,7 @@ import redis
 from adk_django import agents as registry
 from adk_django import runs
 from adk_django.core.record import RunStatus
-from adk_django.models import Run, RunLease
+from adk_django.models import IdempotencyKey, Run, RunLease
 from adk_django.testing import EffectLog
 from tests.kill.nursery import Gate
 from tests.products import celery_app
@@ -32,22 +32,29 @@ class Site:
         self._workers: list[Worker] = []
         self._gates: list[Gate] = []
 
-    def worker(self, adk: dict[str, Any] | None = None, celery: dict[str, Any] | None = None, **how: Any) -> Worker:
-        """Return a worker that is ready. ``adk`` and ``celery`` are its settings."""
-        made = self.hire(adk, celery, **how)
-        return made.ready()
+    def worker(self, adk: dict[str, Any] | None = None, **how: Any) -> Worker:
+        """Return a worker that is ready, hired as `hire` does."""
+        return self.hire(adk, **how).ready()
 
-    def hire(self, adk: dict[str, Any] | None = None, celery: dict[str, Any] | None = None, **how: Any) -> Worker:
-        """Return a worker that is starting."""
-        env = {
+    def hire(
+        self,
+        adk: dict[str, Any] | None = None,
+        celery: dict[str, Any] | None = None,
+        env: dict[str, str] | None = None,
+        **how: Any,
+    ) -> Worker:
+        """Return a worker that is starting. ``adk`` and ``celery`` are its settings, ``env`` is added to its
+        environment."""
+        given = {
             **child_env(self.alias),
             "DJANGO_SETTINGS_MODULE": "tests.workers.settings",
             "WORKERS_BROKER": self.url,
             "WORKERS_FOLDER": str(self.folder),
             "WORKERS_ADK": json.dumps(adk or {}),
             "WORKERS_CELERY": json.dumps(celery or {}),
+            **(env or {}),
         }
-        made = Worker(env, self.folder / f"worker-{len(self._workers)}.log", **how)
+        made = Worker(given, self.folder / f"worker-{len(self._workers)}.log", **how)
         self._workers.append(made)
         return made
 
@@ -78,6 +85,10 @@ class Site:
     def lease(self, run_id: str = "run_1") -> RunLease:
         """Return a run's lease."""
         return RunLease.objects.using(self.alias).get(run_id=run_id)
+
+    def claims(self, run_id: str = "run_1") -> list[IdempotencyKey]:
+        """Return what is recorded of a run's calls."""
+        return list(IdempotencyKey.objects.using(self.alias).filter(run_id=run_id))
 
     def queued(self) -> int:
         """Return how many messages nobody has taken."""

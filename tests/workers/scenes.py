@@ -29,8 +29,8 @@ ROAMS: Script = [
     calls("search", "book"),
     calls("touch"),
     calls("note", "mail"),
-    calls("book", "touch"),
-    calls("note", "search"),
+    calls("book", "touch", "mail"),
+    calls("note", "mail"),
     "done",
 ]
 SCRIPTS: dict[str, Script] = {
@@ -41,6 +41,7 @@ SCRIPTS: dict[str, Script] = {
     "grows": [*([("grow", {"what": CANARY})] for _ in range(10)), calls("book"), "done"],
     "stumbles": [[("trip", {"what": CANARY})], "done"],
     "moody": [],
+    "quits": [[("quit", {"what": CANARY})], "done"],
     "roams": ROAMS,
 }
 
@@ -143,6 +144,10 @@ def _tools(traces: Traces, using: str) -> list[Tool]:
     def fail(what: str) -> str:
         raise ValueError(f"no {CANARY} here")
 
+    @tool("idempotent")
+    def quit(what: str) -> str:
+        raise SystemExit(CANARY)
+
     @tool("effectful")
     def trip(what: str) -> str:
         raise ValueError(f"no {CANARY} here")
@@ -151,4 +156,4 @@ def _tools(traces: Traces, using: str) -> list[Tool]:
     def grow(what: str) -> str:
         return CANARY + "x" * LARGE
 
-    return [book, mail, touch, search, note, sing, fail, trip, grow]
+    return [book, mail, touch, search, note, sing, fail, quit, trip, grow]

@@ -20,9 +20,9 @@ from django.db import OperationalError, connection
 from adk_django import runs, wakeups
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import AdkError, SettlementError
-from adk_django.models import IdempotencyKey, Run
+from adk_django.models import IdempotencyKey, Run, RunLease
 from adk_django.testing import EffectLog
-from tests.servers import LastingPostgres
+from tests.servers import LastingPostgres, RedisServer
 from tests.workers.crew import Worker
 from tests.workers.scenes import ROAMS
 from tests.worlds import TENANT
@@ -55,8 +55,10 @@ class Verdict:
 class Storm:
     """Workers, runs, and what is done to them."""
 
-    def __init__(self, folder: Path, postgres: LastingPostgres, dice: random.Random, number: int) -> None:
-        self.folder, self._postgres, self._dice = folder, postgres, dice
+    def __init__(
+        self, folder: Path, postgres: LastingPostgres, broker: RedisServer, dice: random.Random, number: int
+    ) -> None:
+        self.folder, self._postgres, self._redis, self._dice = folder, postgres, broker, dice
         self.ids = [f"run_{index}" for index in range(number)]
         self.injuries: list[str] = []
         self.verdicts = Verdict()
@@ -80,8 +82,8 @@ class Storm:
             worker.ready()
         begun, waiting = time.monotonic(), list(reversed(self.ids))
         pace = seconds * 0.8 / len(self.ids)
-        harms = [self._child, self._child, self._child, self._parent, self._stop, self._stop]
-        harms += [self._purge, self._double, self._double, self._terminate, self._restart]
+        harms = [*[self._child] * 5, self._parent, self._parent, self._stop, self._stop]
+        harms += [self._purge, self._double, self._double, self._terminate, self._restart, self._forget]
         next_start = next_harm = next_sweep = begun
         while (now := time.monotonic()) < begun + seconds:
             if waiting and now >= next_start:
@@ -89,7 +91,7 @@ class Storm:
                 next_start += pace
             if now >= next_harm:
                 self._dice.choice(harms)()
-                next_harm = now + self._dice.uniform(0.3, 1.2)
+                next_harm = now + self._dice.uniform(0.2, 0.9)
             if now >= next_sweep:
                 self._try(runs.sweep)
                 next_sweep = now + 0.5
@@ -166,6 +168,11 @@ class Storm:
         if self.injuries.count("restart") < 8:
             self._outage("restart", lambda: self._postgres.restart(self._dice.choice(["fast", "immediate"])))
 
+    def _forget(self) -> None:
+        if self.injuries.count("forget") < 8:
+            self._redis.restart(empty=True)
+            self.injuries.append("forget")
+
     def _outage(self, kind: str, work: Callable[[], None]) -> None:
         self._outages.append(time.monotonic())
         self._try(work)
@@ -206,7 +213,11 @@ class Storm:
             time.sleep(0.25)
 
     def _settle(self, run_id: str) -> None:
+        stood = Run.objects.filter(run_id=run_id, status=RunStatus.UNDECIDED.value)
+        fence = RunLease.objects.get(run_id=run_id).fence
         seen = runs.inspect(run_id, tenant=TENANT)
+        if RunLease.objects.get(run_id=run_id).fence > fence or not stood.exists():
+            return  # somebody carries it on: what is in flight is under way
         for item in () if seen is None else seen.plan.indeterminate:
             claim: Any = item.claim
             line = f"{claim.tool}/{run_id}/{claim.key}"

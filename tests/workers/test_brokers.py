@@ -110,7 +110,12 @@ def test_a_broker_that_does_not_answer_fails_no_start(site: Site, dumb: str, cap
 
 @pytest.mark.parametrize(
     ("agent", "came"),
-    [("sings", RunStatus.COMPLETED.value), ("stumbles", RunStatus.UNDECIDED.value), ("moody", "provider-failed")],
+    [
+        ("sings", RunStatus.COMPLETED.value),
+        ("stumbles", RunStatus.UNDECIDED.value),
+        ("moody", "provider-failed"),
+        ("quits", "None"),
+    ],
 )
 def test_nothing_of_a_run_is_in_a_message_or_a_log(site: Site, agent: str, came: str) -> None:
     gate = site.gate("sing")

@@ -115,3 +115,20 @@ def test_a_message_that_is_delivered_again_ends_at_once(site: Site) -> None:
     gate.open()
     site.completed(worker)
     assert len(site.effects("book")) == 1
+
+
+def test_a_task_meets_its_soft_time_limit(site: Site) -> None:
+    gates, worker = [site.gate("touch", "before"), site.gate("book")], site.worker(celery={"TASK_SOFT_TIME_LIMIT": 1})
+    for agent in ("touches", "books"):
+        site.start(agent, agent)
+        worker.said("entered", run=agent)
+        assert worker.said("done", run=agent)["came"] == "time-limit"
+        assert (site.lease(agent).token, site.lease(agent).fence, site.lease(agent).deaths) == (None, 1, 0)
+    assert not site.claims("touches")  # nobody was told that it failed
+    assert [(claim.state, claim.error) for claim in site.claims("books")] == [("in_flight", "")]
+    for gate in gates:
+        gate.open()
+    for agent in sorted(site.sweep()):
+        site.completed(worker, agent)
+    assert [claim.state for claim in (*site.claims("touches"), *site.claims("books"))] == ["done", "done"]
+    assert len(site.effects("book")) == 1

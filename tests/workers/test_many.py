@@ -80,9 +80,9 @@ def test_a_run_that_is_handed_over_leaves_what_one_slice_leaves(site: Site) -> N
     assert len(site.effects("book")) == 4
 
 
-@pytest.mark.parametrize("cap", ["max_live", "max_live_per_tenant"])
+@pytest.mark.parametrize("cap", ["max_live", pytest.param("max_live_per_tenant", marks=pytest.mark.slow)])
 def test_no_more_leases_live_than_may(site: Site, settings: Any, cap: str) -> None:
-    limits = {"RESUME": {cap: 2}, "LEASES": {"ttl_seconds": 0.5, "renew_within_seconds": 0.2}}
+    limits = {"RESUME": {cap: 2}, "LEASES": {"ttl_seconds": 1.0, "renew_within_seconds": 0.5}}
     settings.ADK = limits
     ids = [f"run_{number}" for number in range(16)]
     for run_id in ids:
