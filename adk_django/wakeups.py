@@ -83,6 +83,7 @@ def send(runs: Iterable[tuple[str, str]]) -> int:
         logger.debug("no broker is configured: no wake-up is sent")
         return 0
     if time.monotonic() < _silent_until.get(url, 0.0):  # many starts in one request do not wait for it each
+        logger.warning("a wake-up was not sent, a sweep sends another: the broker did not answer just now")
         return 0
     try:
         with _connection(app) as connection:
