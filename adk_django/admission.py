@@ -5,6 +5,8 @@ is freed.
 """
 
 import contextlib
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
@@ -28,6 +30,9 @@ from adk_django.stores.bundle import Stores
 PROVIDER_FAILED = "the model provider failed"
 STORE_FAILED = "the store did not answer"
 SLICE_FAILED = "the worker failed"
+MANY = 60  # doublings, past any longest wait
+_FAILED: Mapping[type, str] = {ProviderError: PROVIDER_FAILED, StoreUnavailableError: STORE_FAILED}
+_FAULTS = (ProviderError, StoreUnavailableError, ConfigurationError)
 
 
 def admit(
@@ -43,9 +48,9 @@ def admit(
     refuse_revision(record, agent, accept)
     stuck = record.status is RunStatus.QUARANTINED or carried.lease.deaths >= get_settings().resume.max_deaths
     if record.cancel_requested_at is not None and (carried.recorded.refusals or stuck):
-        return fulfil(carried.stores, carried.lease, record)
+        return carry_out(carried.stores, carried.lease, record)
     if record.release_requested_at is not None and record.status is RunStatus.QUARANTINED:
-        record = carried.recorded.record = fulfil(carried.stores, carried.lease, record)
+        record = carried.recorded.record = carry_out(carried.stores, carried.lease, record)
     elif stuck:
         _quarantine(carried, record)
     for error in carried.recorded.refusals:
@@ -55,7 +60,13 @@ def admit(
     return record
 
 
-def fulfil(stores: Stores, lease: RunLease, record: RunRecord) -> RunRecord:
+def asked(record: RunRecord) -> bool:
+    """Return whether people asked something of a run that a holder has yet to do: to end it, or to free it."""
+    released = record.release_requested_at is not None and record.status is RunStatus.QUARANTINED
+    return not record.status.ended and (record.cancel_requested_at is not None or released)
+
+
+def carry_out(stores: Stores, lease: RunLease, record: RunRecord) -> RunRecord:
     """Do what people asked of a run: end it, or give it one more round; return its row as it is then."""
     if record.cancel_requested_at is not None:
         writes = Writes(status=RunStatus.CANCELLED, reason=record.cancellation)
@@ -70,10 +81,11 @@ def fulfil(stores: Stores, lease: RunLease, record: RunRecord) -> RunRecord:
 
 
 def _quarantine(carried: ResumedRun, record: RunRecord) -> None:
-    reason = record.reason
-    if record.status is not RunStatus.QUARANTINED:
-        reason = f"its worker died {carried.lease.deaths} times without progress"
-        carried.stores.commit(Writes(status=RunStatus.QUARANTINED, reason=reason), lease=carried.lease)
+    new = record.status is not RunStatus.QUARANTINED
+    reason = f"its worker died {carried.lease.deaths} times without progress" if new else record.reason
+    if new or record.wake_at is not None:  # what woke it is answered: no sweep takes it until it is released
+        writes = Writes(status=RunStatus.QUARANTINED, reason=reason, wake_seen=record.wake_at)
+        carried.stores.commit(writes, lease=carried.lease)
     raise ResumeError(f"run {record.run_id} is quarantined: {reason}")
 
 
@@ -95,7 +107,7 @@ def back_off(
     What was spent on answers that are lost goes with it. A refusal is no failure: its row says what is to be done. A
     store that is down cannot be told.
     """
-    if isinstance(error, AdkError) and not isinstance(error, ProviderError | StoreUnavailableError):
+    if isinstance(error, AdkError) and not isinstance(error, _FAULTS):
         return
     for _ in range(2):  # what the slice left idle may have died meanwhile; the next connection is a new one
         with contextlib.suppress(StoreUnavailableError):
@@ -109,13 +121,17 @@ def _try_later(
     now, record = stores.runs.now(), stores.runs.get(lease.run_id, tenant=lease.tenant)
     failed, why = SLICE_FAILED, type(error).__name__  # of an error nobody foresaw no more: its text may hold anything
     if isinstance(error, AdkError):
-        failed, why = PROVIDER_FAILED if isinstance(error, ProviderError) else STORE_FAILED, str(error)
-    wait = first
-    if record is not None and record.reason.startswith(failed) and record.wake_at and record.updated_at:
-        before = (record.wake_at - record.updated_at).total_seconds()
-        wait = min(max(first, 2 * before), longest)
-    again = now + timedelta(seconds=wait)
-    reason = checkpointer.mask(f"{failed}, next try at {again.isoformat(timespec='seconds')}: {why}")
+        failed, why = _FAILED.get(type(error), SLICE_FAILED), str(error)
+    times = _times(record, failed)
+    wait = min(first * 2.0 ** min(times, MANY), longest)
+    again, often = now + timedelta(seconds=wait), f" {times + 1} times" if times else ""
+    reason = checkpointer.mask(f"{failed}{often}, next try at {again.isoformat(timespec='seconds')}: {why}")
     seen = None if record is None else record.wake_at
     writes = Writes(status=RunStatus.ACTIVE, reason=reason, wake_at=again, wake_seen=seen, spend=owed)
     stores.commit(writes, lease=lease)
+
+
+def _times(record: RunRecord | None, failed: str) -> int:
+    """Return how often in a row the run ``failed`` so, by what its row says: sweeps move its ``wake_at``."""
+    said = re.match(f"{re.escape(failed)}(?: ([0-9]+) times)?, next try at ", "" if record is None else record.reason)
+    return 0 if said is None else int(said[1] or 1)

@@ -4,29 +4,32 @@ Everything here writes a row, joins the caller's transaction and drives nothing;
 `fulfil`, for callers without a transaction, takes the lease. `adk_django.runs` is the door to all of it.
 """
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+
+from django.db import transaction
 
 from adk_django import admission
 from adk_django.agents import get_agent, is_registered
 from adk_django.asynchronous import sync_only, twin_of
 from adk_django.conf import get_settings
 from adk_django.core.effects import Claim, Outcome, OutcomeKind, Slot, arguments_digest
-from adk_django.core.record import Answer, Approval, RunRecord, RunStatus
+from adk_django.core.record import Answer, Approval, RunRecord
 from adk_django.core.redaction import contains_mask
 from adk_django.core.seen import Reply
 from adk_django.exceptions import (
     ApprovalError,
     CallNotFoundError,
     CheckpointNotFoundError,
-    ConfigurationError,
     RequestNotFoundError,
     SettlementError,
 )
 from adk_django.planning import inspection
 from adk_django.resumer import not_registered
 from adk_django.runner import AgentRunner
+from adk_django.stores.bundle import Stores
 from adk_django.tools import ArgumentsRefusedError
 from adk_django.wakeups import wake
 
@@ -194,34 +197,49 @@ def release(
     ``lease`` takes the lease away from whoever holds the run, too: for a holder that will never lapse. What that one
     still does can only be evidence. Raise CheckpointNotFoundError if there is no such run.
     """
-    stores = AgentRunner(using=using).stores
-    record = stores.runs.request_release(run_id, tenant=tenant, by=by, reason=reason)
-    if record is None:
-        raise CheckpointNotFoundError(f"there is no run {run_id} of tenant {tenant}")
-    if lease and (taken := stores.leases.revoke(run_id, tenant=tenant, by=by)) is not None:
-        detail = f"fence {taken.fence}"
-        stores.runs.tell(run_id, tenant=tenant, kind="lease_revoked", by=by, reason=reason, detail=detail)
-        record = stores.runs.wake(run_id, tenant=tenant) or record
-    wake(stores, tenant, run_id)
+    runner = AgentRunner(using=using)
+    stores, alias = runner.stores, getattr(runner.stores.runs, "alias", None)
+    with contextlib.nullcontext() if alias is None else transaction.atomic(using=alias):
+        # The lease's row before the run's, as every commit takes them.
+        taken = stores.leases.revoke(run_id, tenant=tenant, by=by) if lease else None
+        if lease and taken is None:
+            _catch_up(stores, run_id, tenant)
+        record = stores.runs.request_release(run_id, tenant=tenant, by=by, reason=reason)
+        if record is None:
+            raise CheckpointNotFoundError(f"there is no run {run_id} of tenant {tenant}")
+        if taken is not None:
+            detail = f"fence {taken.fence}"
+            stores.runs.tell(run_id, tenant=tenant, kind="lease_revoked", by=by, reason=reason, detail=detail)
+            record = stores.runs.wake(run_id, tenant=tenant) or record
+        wake(stores, tenant, run_id)
     return record
+
+
+def _catch_up(stores: Stores, run_id: str, tenant: str) -> None:
+    """Let a lease store that forgot the run's fence go on above it."""
+    stamp, record = getattr(stores.leases, "stamp", None), stores.runs.get(run_id, tenant=tenant)
+    if stamp is not None and record is not None:
+        stamp(tenant, run_id, record.fence)
 
 
 @sync_only
 def fulfil(run_id: str, *, tenant: str, worker: str | None = None, using: str | None = None) -> RunRecord:
     """Do at once, under its lease, what was asked of a run: end a cancelled one, free a released one; return its row.
 
-    Needs neither agent nor provider. Raise ResumeConflictError if a worker holds the run: that worker does it.
+    Where nothing was asked, or a worker did it already, nothing is done. Needs neither agent nor provider. Raise
+    ResumeConflictError if a worker holds the run: that worker does it.
     """
     runner = AgentRunner(using=using)
+    runner.stores.refuse_transaction()
     record = record_of(runner, run_id, tenant)
-    released = record.release_requested_at is not None and record.status is RunStatus.QUARANTINED
-    if record.status.ended:
+    if not admission.asked(record):
         return record
-    if record.cancel_requested_at is None and not released:
-        raise ConfigurationError(f"nothing was asked of run {run_id}: runs.cancel and runs.release ask")
     with runner.hold(run_id, tenant=tenant, worker=worker, floor=record.fence) as holder:
-        admission.fulfil(runner.stores, holder.lease, record)
-    wake(runner.stores, tenant, run_id)
+        record = record_of(runner, run_id, tenant)  # again, under the lease: a worker may have been first
+        if admission.asked(record):
+            record = admission.carry_out(runner.stores, holder.lease, record)
+    if not record.status.ended:
+        wake(runner.stores, tenant, run_id)
     return record_of(runner, run_id, tenant)
 
 

@@ -3,16 +3,14 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from celery import current_app
 from django.core.checks import CheckMessage, Warning, register
 
-from adk_django import agents, conf, wakeups
+from adk_django import agents, conf, tasks, wakeups
 from adk_django.checks import TAG
 from adk_django.exceptions import ConfigurationError
 from adk_django.handover import PART, limit_of
 
 SWEEP: Final = "adk_django.sweep"
-_REDELIVERING: Final = ("redis", "sqs")  # transports that deliver again what was not acknowledged in time
 
 
 @register(TAG)
@@ -28,7 +26,7 @@ def check_tasks(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
 @register(TAG, deploy=True)
 def check_sweep(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
     """Check that something sweeps. A schedule that is kept in a database is not looked at."""
-    app = current_app
+    app = wakeups.product_app()
     if not wakeups.configured() or "Database" in str(app.conf.beat_scheduler):
         return []
     if any(entry.get("task") == SWEEP for entry in (app.conf.beat_schedule or {}).values()):
@@ -44,9 +42,7 @@ def check_sweep(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
 
 
 def _limits(settings: conf.Settings) -> Iterator[CheckMessage]:
-    limit, tools = limit_of(current_app), settings.tools
-    if limit is None and current_app.connection_for_write().transport.driver_type in _REDELIVERING:
-        limit = 3600.0  # what these transports take where nothing is said
+    limit, tools = limit_of(tasks.resume_run), settings.tools
     longest = max(
         (tool.time_limit_seconds or tools.time_limit_seconds for agent in agents.registered() for tool in agent.tools),
         default=tools.time_limit_seconds,
@@ -63,7 +59,7 @@ def _limits(settings: conf.Settings) -> Iterator[CheckMessage]:
 
 
 def _acknowledged() -> Iterator[CheckMessage]:
-    annotations = current_app.conf.task_annotations
+    annotations = wakeups.product_app().conf.task_annotations
     for name in (wakeups.TASK, "*") if isinstance(annotations, dict) else ():
         if annotations.get(name, {}).get("acks_late") is False:
             yield Warning(

@@ -14,7 +14,7 @@ from django.db import connections, router
 from django.utils.connection import ConnectionDoesNotExist
 from django.utils.module_loading import import_string
 
-from adk_django import agents, conf
+from adk_django import agents, conf, redis_checks
 from adk_django.core.effects import EffectClass
 from adk_django.core.redaction import Redactor
 from adk_django.exceptions import ConfigurationError
@@ -72,18 +72,26 @@ def check_deployment(app_configs: Any = None, **kwargs: Any) -> list[CheckMessag
         hint = f"Leave ADK['STORES'] out, or name {conf.DEFAULT_STORES[memory[0]]!r} and its siblings."
         found.append(Warning(message, hint=hint, id="adk_django.W005"))
     alias = _alias(settings)
-    asked = alias is not None and alias not in (kwargs.get("databases") or ())  # else `check_servers` asks
-    return [*found, *ask(str(alias))] if asked else found
+    if alias is None or alias in (kwargs.get("databases") or ()):  # else `check_servers` asks
+        return found
+    return [*found, *ask(alias), *_in_redis(settings)]
 
 
 @register(TAG, Tags.database)
 def check_servers(app_configs: Any = None, databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
     """Ask the database of the runs, where it is one of ``databases``, how it keeps what was committed."""
     try:
-        alias = _alias(conf.load(conf.raw_settings()))
+        settings = conf.load(conf.raw_settings())
     except ConfigurationError:
         return []  # `check_settings` says so
-    return ask(alias) if alias is not None and alias in (databases or ()) else []
+    alias = _alias(settings)
+    if alias is None or alias not in (databases or ()):
+        return []
+    return [*ask(alias), *_in_redis(settings)]
+
+
+def _in_redis(settings: conf.Settings) -> list[CheckMessage]:
+    return [message for alias in redis_checks.aliases(settings) for message in redis_checks.ask(alias)]
 
 
 def _unknown(key: str) -> CheckMessage:
@@ -118,12 +126,14 @@ def _leases(settings: conf.Settings) -> Iterator[CheckMessage]:
 
 
 def _stores(settings: conf.Settings) -> Iterator[CheckMessage]:
+    from adk_django.stores import options_of
+
     kinds: dict[str, str] = {}
     for name, (path, options) in settings.stores.items():
         try:
             backend = import_string(path)
-            if _kind(path) == "orm":  # what others do when they are made is not known: they may connect
-                backend(**options)
+            if _kind(path) in ("orm", "redis"):  # what others do when they are made is not known: they may connect
+                backend(**options_of(path, options))
         except Exception as error:  # whatever the backend's own code raises, it cannot be had
             yield Error(
                 f"ADK['STORES'][{name!r}] cannot be made from {path!r}: {type(error).__name__}: {error}",
@@ -132,8 +142,8 @@ def _stores(settings: conf.Settings) -> Iterator[CheckMessage]:
             )
             return
         kinds[name] = _kind(path)
-        if kinds[name] == "orm":
-            kinds[name] += f" on {_alias_of(options)}"
+        if kinds[name] in ("orm", "redis"):
+            kinds[name] += f" on {_place_of(path, options)}"
         elif kinds[name] == "other" and hasattr(backend, "stamp"):
             kinds[name] = "stamped"
     found = set(kinds.values()) - {"stamped"}
@@ -141,18 +151,29 @@ def _stores(settings: conf.Settings) -> Iterator[CheckMessage]:
         mixture = ", ".join(f"{name} is {settings.stores[name][0]!r}" for name in kinds)
         yield Error(
             f"ADK['STORES'] is a mixture that nothing keeps together: {mixture}.",
-            hint="Take all from adk_django.stores.orm on one alias, or all from adk_django.stores.memory, or stores "
-            "with stamp(tenant, run_id, fence).",
+            hint="Take all from adk_django.stores.orm on one alias, or all from adk_django.stores.redis on one cache, "
+            "or all from adk_django.stores.memory, or stores with stamp(tenant, run_id, fence).",
             id="adk_django.E005",
         )
         return
+    for alias in redis_checks.aliases(settings):
+        yield from redis_checks.check_alias(alias)
     if "memory" not in found:
         yield from _database(settings)
 
 
 def _kind(path: str) -> str:
     module = path.rpartition(".")[0]
-    return {"adk_django.stores.orm": "orm", "adk_django.stores.memory": "memory"}.get(module, "other")
+    ours = {f"adk_django.stores.{name}": name for name in ("orm", "memory", "redis")}
+    return ours.get(module, "other")
+
+
+def _place_of(path: str, options: Mapping[str, Any]) -> str:
+    """Return what has to be the same of all stores of a kind: their database, and in Redis their cache too."""
+    from adk_django.stores import options_of
+
+    given = options_of(path, options)
+    return f"{given.get('cache', 'adk')} beside {_alias_of(given)}" if _kind(path) == "redis" else _alias_of(given)
 
 
 def _alias_of(options: Mapping[str, Any]) -> str:
@@ -164,11 +185,12 @@ def _alias_of(options: Mapping[str, Any]) -> str:
 
 def _alias(settings: conf.Settings) -> str | None:
     """Return the alias of the run rows, None where they are in memory."""
+    from adk_django.stores import options_of
+
     if any(_kind(path) == "memory" for path, _ in settings.stores.values()):
         return None
-    return next(
-        (_alias_of(options) for path, options in settings.stores.values() if _kind(path) == "orm"), _alias_of({})
-    )
+    given = [options_of(path, item) for path, item in settings.stores.values() if _kind(path) in ("orm", "redis")]
+    return _alias_of(given[0] if given else {})
 
 
 def _database(settings: conf.Settings) -> Iterator[CheckMessage]:

@@ -78,6 +78,8 @@ def drive(run: RunState, ports: Ports) -> tuple[RunState, Stop]:
                 run = run.observe(ports.tools(run, calls))
             case Transact(call):
                 run = ports.transact(run, call)
+                if ports.leaves(run):
+                    return run, HANDED_OVER
             case Probe(claims):
                 run = run.observe(ports.probes(run, claims))
             case Commit(writes):
@@ -100,6 +102,8 @@ async def adrive(run: RunState, ports: AsyncPorts) -> tuple[RunState, Stop]:
                 run = run.observe(await ports.atools(run, calls))
             case Transact(call):
                 run = await ports.atransact(run, call)
+                if ports.leaves(run):
+                    return run, HANDED_OVER
             case Probe(claims):
                 run = run.observe(await ports.aprobes(run, claims))
             case Commit(writes):

@@ -37,7 +37,7 @@ class HandOver:
 
     def __init__(self, limit_seconds: float | None = None) -> None:
         given = get_settings().continue_
-        self._policy = ContinuationPolicy(given.max_steps, given.max_history_bytes)
+        self._policy = ContinuationPolicy(given.max_steps)
         self._until = None if limit_seconds is None else time.monotonic() + PART * limit_seconds
 
     def __call__(self, run: RunState) -> bool:
@@ -46,9 +46,23 @@ class HandOver:
         return leaving() or late or self._policy.due(run.journal)
 
 
-def limit_of(app: Any, request: Any = None) -> float | None:
-    """Return how many seconds a task of ``app`` may take before it is killed, or before a broker delivers it again."""
-    hard, soft = (getattr(request, "timelimit", None) or (None, None))[:2]
-    options = app.conf.broker_transport_options or {}
-    limits = [hard, soft, app.conf.task_time_limit, app.conf.task_soft_time_limit, options.get("visibility_timeout")]
-    return min((float(limit) for limit in limits if limit), default=None)
+# What transports take for lost, and deliver again, where nothing is said; RabbitMQ closes the channel.
+_UNACKNOWLEDGED: Final = {"redis": 3_600, "sqs": 1_800, "amqp": 1_800}
+
+
+def limit_of(task: Any, transport: str = "") -> float | None:
+    """Return how many seconds ``task`` may take before it is killed, or before a broker delivers it again; None for any
+    time. ``transport`` is the broker's kind."""
+    conf, request = task.app.conf, task.request
+    given = [*(getattr(request, "timelimit", None) or ()), task.time_limit, task.soft_time_limit]
+    given += [conf.task_time_limit, conf.task_soft_time_limit]
+    unacknowledged = (conf.broker_transport_options or {}).get("visibility_timeout")
+    given.append(unacknowledged or _UNACKNOWLEDGED.get(transport or _transport(task.app)))
+    return min((float(limit) for limit in given if limit), default=None)
+
+
+def _transport(app: Any) -> str:
+    try:
+        return str(app.connection_for_write().transport.driver_type)
+    except (ImportError, KeyError):  # one that is not known here, or whose client is not installed
+        return ""

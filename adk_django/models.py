@@ -74,6 +74,7 @@ class Run(OfRun):
     cancel_reason = fields.TextField(_("why cancelled"), default="")
     release_requested_at = fields.InstantField(_("release requested at"), null=True)
     failed_save = fields.TextField(_("last failed save"), default="")
+    claimed = fields.TextField(_("calls being claimed"), default="")
 
     class Meta:
         db_table = "adk_runs"
@@ -87,6 +88,9 @@ class Run(OfRun):
             models.Index(fields=["tenant", "-created_at", "-run_id"], name="adk_runs_newest_of_tenant"),
             models.Index(fields=["status", "-created_at"], condition=Q(status__in=OPEN), name="adk_runs_open"),
             models.Index(fields=["updated_at"], condition=Q(status__in=ENDED), name="adk_runs_ended"),
+            models.Index(
+                fields=["updated_at"], condition=Q(status="active", wake_at__isnull=True), name="adk_runs_unwoken"
+            ),
         ]
 
 

@@ -44,7 +44,9 @@ def plan_resume(checkpoint: Checkpoint, idempotency: IdempotencyStore, *, strict
     claims = idempotency.look_up(checkpoint.run_id, tenant=checkpoint.tenant)
     beyond = sorted(claim.slot for claim in claims if claim.slot.turn > checkpoint.turn)
     obstacles = tuple(f"call {slot} is beyond the frontier: the run has passed it" for slot in beyond)
-    return plan(checkpoint.pending, {claim.slot: claim for claim in claims}, strict=strict, obstacles=obstacles)
+    found = {claim.slot: claim for claim in claims}
+    calls = tuple(replace(call, doubted=call.doubted and call.slot not in found) for call in checkpoint.pending)
+    return plan(calls, found, strict=strict, obstacles=obstacles)
 
 
 aplan_resume = twin_of(plan_resume)

@@ -80,10 +80,13 @@ class RunPorts:
             self._watch(run, decision)
 
     def leaves(self, run: RunState) -> bool:
-        """Return whether the slice ends here, behind a commit, for a fresh one to go on: never with a body claimed and
-        not entered, nor where the run stands still by itself."""
-        due = self._leave is not None and not run.fresh and self._leave(run)
-        return due and not isinstance(decide(run), Stop)
+        """Return whether the slice ends here for a fresh one to go on: never with a body claimed and not entered, nor
+        with anything that no commit has brought, nor where the run stands still by itself."""
+        kept = not (run.fresh or run.outcomes or run.failures or run.abandoned)
+        return kept and self._leaving(run) and not isinstance(decide(run), Stop)
+
+    def _leaving(self, run: RunState) -> bool:
+        return self._leave is not None and self._leave(run)
 
     # The model
 
@@ -166,8 +169,8 @@ class RunPorts:
         for call in calls:
             self._holder.check()
             claim = run.claims.get(call.slot)
-            late = claim is not None and self._too_late(claim)
-            results[call.slot] = NotEntered() if late else self._bodies.make(run, call, claim)
+            left = claim is not None and (self._too_late(claim) or self._leaving(run))
+            results[call.slot] = NotEntered() if left else self._bodies.make(run, call, claim)
         return Attempted(results)
 
     async def atools(self, run: RunState, calls: tuple[PendingCall, ...]) -> Attempted:
@@ -177,7 +180,7 @@ class RunPorts:
         async def one(call: PendingCall) -> Outcome | Failure | NotEntered:
             await in_pool(self._holder.check)
             claim = run.claims.get(call.slot)
-            if claim is not None and self._too_late(claim):
+            if claim is not None and (self._too_late(claim) or self._leaving(run)):
                 return NotEntered()
             return await self._bodies.amake(run, call, claim)
 

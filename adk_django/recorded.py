@@ -48,7 +48,7 @@ class Recorded:
             self.approvals = {item.slot: item for item in stores.runs.approvals(run_id, tenant=tenant)}
         known = not self.refusals
         with self._refused():
-            self.checkpoint = stores.checkpoints.latest(run_id, tenant=tenant)
+            self.checkpoint = self._weighed(stores.checkpoints.latest(run_id, tenant=tenant))
             self.messages = self._conversation(stores)
         # Of a call whose claim cannot be read there is nothing to say, least of all that it never ran.
         calls = self.checkpoint.pending if self.checkpoint is not None and known else ()
@@ -67,6 +67,21 @@ class Recorded:
         except (CheckpointError, HistoryUnavailableError) as error:
             self.refusals.append(error)
 
+    def _weighed(self, frontier: Checkpoint | None) -> Checkpoint | None:
+        """Return the frontier with those calls ``doubted`` whose claims may have been made and lost.
+
+        What the row notes of a slot is certain. Without a note, where the store itself may have forgotten, a call is
+        doubted that has no claim; a held one is not: its approval is used in the statement that notes it.
+        """
+        if frontier is None:
+            return None
+        calls = []
+        for call in frontier.pending:
+            claim, forgetful = self.claims.get(call.slot), call.doubted and not call.held
+            lost = self.record.lost(call.slot, claim) or (forgetful and claim is None)
+            calls.append(call if call.doubted is lost else replace(call, doubted=lost))
+        return frontier if tuple(calls) == frontier.pending else replace(frontier, pending=tuple(calls))
+
     def _conversation(self, stores: Stores) -> tuple[Message, ...]:
         frontier, record = self.checkpoint, self.record
         if frontier is None:
@@ -77,7 +92,7 @@ class Recorded:
 
     def _passed(self) -> Iterable[AdkError]:
         record, turn = self.record, 0 if self.checkpoint is None else self.checkpoint.turn
-        beyond = sorted(str(slot) for slot in self.claims if slot.turn > turn)
+        beyond = sorted(str(slot) for slot in {*self.claims, *record.claimed} if slot.turn > turn)
         if record.failed_save:
             yield CheckpointPassedError(
                 f"the run went on past its frontier: a later save failed ({record.failed_save})"

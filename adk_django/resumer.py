@@ -202,7 +202,8 @@ def store_refusal(carried: ResumedRun, error: AdkError) -> None:
     """Let the row say why the run stands still, where that is so for every reader."""
     record = carried.recorded.record
     if isinstance(error, _STORED) and not record.status.ended:
-        carried.stores.commit(Writes(status=RunStatus.UNDECIDED, reason=str(error)), lease=carried.lease)
+        writes = Writes(status=RunStatus.UNDECIDED, reason=str(error), wake_seen=record.wake_at)
+        carried.stores.commit(writes, lease=carried.lease)
 
 
 def setting_of(agent: Agent, lease: RunLease, checkpointer: Checkpointer) -> Setting:

@@ -185,11 +185,12 @@ class AgentRunner:
             agent = self.in_force(agent)
             if (record := admit(agent, carried, run_id, tenant, accept_revision, accept_stale)).status.ended:
                 return result_of(record, carried.lease.fence)
-            state, ports = self._begin(agent, carried, watch, leave)
+            ports: RunPorts | None = None
             try:
+                state, ports = self._begin(agent, carried, watch, leave)
                 state, stop = drive(state, ports)
             except Exception as error:
-                back_off(self.stores, carried.lease, self.checkpointer, error, ports.owed)
+                back_off(self.stores, carried.lease, self.checkpointer, error, ports.owed if ports else ())
                 raise
             return self._result(state, stop, moved=ports.moved)
 
@@ -215,11 +216,13 @@ class AgentRunner:
             checks = (agent, carried, run_id, tenant, accept_revision, accept_stale)
             if (record := await in_pool(admit, *checks)).status.ended:
                 return result_of(record, carried.lease.fence)
-            state, ports = self._begin(agent, carried, watch, leave)
+            ports: RunPorts | None = None
             try:
+                state, ports = self._begin(agent, carried, watch, leave)
                 state, stop = await adrive(state, ports)
             except Exception as error:
-                await in_pool(back_off, self.stores, carried.lease, self.checkpointer, error, ports.owed)
+                owed = ports.owed if ports else ()
+                await in_pool(back_off, self.stores, carried.lease, self.checkpointer, error, owed)
                 raise
             return self._result(state, stop, moved=ports.moved)
 

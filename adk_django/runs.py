@@ -105,22 +105,24 @@ def start(
     tenant: str,
     run_id: str | None = None,
     user: str | None = None,
+    enqueue: bool = True,
     using: str | None = None,
 ) -> StartedRun:
     """Get or create the run under ``run_id`` (a new UUID where none is given). It is driven later, by a worker.
 
-    Joins the caller's transaction. The same id, agent, user and input is the existing run, ended or not. Raise
-    RunConflictError, naming the field, for anything else, and RunForgottenError for an id that was forgotten.
+    Joins the caller's transaction. ``enqueue=False`` wakes no worker: for a caller that drives the run here and now.
+    The same id, agent, user and input is the existing run, ended or not. Raise RunConflictError, naming the field, for
+    anything else, and RunForgottenError for an id that was forgotten.
     """
     definition = _agent(agent)
     runner = AgentRunner(using=using)
-    record, created = runner.create(definition, input, tenant=tenant, run_id=run_id, user=user, due=True)
+    record, created = runner.create(definition, input, tenant=tenant, run_id=run_id, user=user, due=enqueue)
     if not created:
         asked = runner.record_of(definition, input, tenant=tenant, run_id=record.run_id, user=user)
         for field in ("agent", "user", "input_digest"):
             if getattr(record, field) != getattr(asked, field):
                 raise RunConflictError(record.run_id, field.removesuffix("_digest"))
-    if not record.status.ended and record.wake_at is not None and record.wake_at <= runner.stores.runs.now():
+    if enqueue and not record.status.ended and _is_due(runner, record):
         wakeups.wake(runner.stores, tenant, record.run_id)
     return StartedRun(record, created)
 
@@ -163,6 +165,10 @@ def resume(
     )
 
 
+def _is_due(runner: AgentRunner, record: RunRecord) -> bool:
+    return record.wake_at is not None and record.wake_at <= runner.stores.runs.now()
+
+
 def _agent_of(record: RunRecord) -> Agent:
     if not is_registered(record.agent):
         raise not_registered(record)
@@ -187,15 +193,17 @@ def carry_on(
 ) -> RunResult | None:
     """Carry a run on as a background worker does, until it stands still or ``leave`` says so; return how it stopped.
 
-    Return None, and leave the run due, where it has ended, where this process cannot carry it on, and where more runs
-    live than ``RESUME`` allows. Raise what `resume` raises.
+    Return None where it has ended, where this process cannot carry it on (a cancel is done all the same), and where
+    more runs live than ``RESUME`` allows: a sweep finds it again. Raise what `resume` raises.
     """
     runner = AgentRunner(using=using)
     record, caps = runner.stores.runs.get(run_id, tenant=tenant), get_settings().resume
-    if record is None or record.status.ended or not is_registered(record.agent):
+    if record is None or record.status.ended:
         return None
-    agent = get_agent(record.agent)
-    if not agent.carries(record.revision):
+    agent = get_agent(record.agent) if is_registered(record.agent) else None
+    if agent is None or not agent.carries(record.revision):
+        if record.cancel_requested_at is not None:  # which needs no agent
+            fulfil(run_id, tenant=tenant, worker=worker, using=using)
         return None
     leases = runner.stores.leases.within(max_live=caps.max_live, max_live_per_tenant=caps.max_live_per_tenant)
     runner.stores = replace(runner.stores, leases=leases)

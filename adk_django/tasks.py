@@ -5,6 +5,7 @@ No task retries, counts down or waits: a run's row says when it is due, and `swe
 
 import logging
 import os
+import traceback
 from typing import Any
 
 from celery import Task, shared_task
@@ -24,7 +25,10 @@ def resume_run(self: Task[Any, Any], tenant: str, run_id: str) -> str:
     A run that another worker holds, that has ended, or that this worker cannot carry on is left as it is.
     """
     ids = {"tenant": tenant, "run_id": run_id}
-    limit = handover.limit_of(self.app, self.request)
+    if handover.leaving():  # another worker has more time for it
+        wakeups.send([(tenant, run_id)])
+        return "left"
+    limit = handover.limit_of(self)
     worker = f"{self.request.hostname or 'celery'}:{os.getpid()}"
     try:
         result = runs.carry_on(run_id, tenant=tenant, worker=worker, leave=handover.HandOver(limit))
@@ -37,6 +41,10 @@ def resume_run(self: Task[Any, Any], tenant: str, run_id: str) -> str:
     except Interrupt:  # its lease is given back; a call it was at is as unknown as after a death
         logger.warning("slice ended by its soft time limit", extra=ids)
         return "time-limit"
+    except Exception as error:  # noqa: BLE001  # its text may hold anything: where it was raised, not what it said
+        frames = "".join(traceback.format_tb(error.__traceback__))
+        logger.error("run not carried on: %s\n%s", type(error).__name__, frames, extra=ids)
+        return "fault"
     if result is None:
         return "left"
     if result.handed_over:

@@ -6,11 +6,11 @@ or not at all, and a broker that is down or silent fails nothing: the run stays 
 
 import functools
 import logging
+import time
 from collections.abc import Iterable
 from typing import Final
 
 from celery import Celery
-from celery._state import _get_active_apps  # type: ignore[attr-defined]  # which its stubs leave out
 from celery.app import app_or_default
 from django.db import transaction
 from kombu.connection import Connection
@@ -21,6 +21,7 @@ from adk_django.stores.bundle import Stores
 logger = logging.getLogger(__name__)
 
 SECONDS: Final = 2  # that a broker may take to answer
+SILENT_SECONDS: Final = 10  # that one which did not is not asked again
 TASK: Final = "adk_django.resume_run"
 
 # Each transport has its own word for a socket's time-out, and some refuse a word they do not know.
@@ -28,6 +29,8 @@ _TIMEOUTS: Final = {
     "redis": {"socket_timeout": SECONDS, "socket_connect_timeout": SECONDS},
     "amqp": {"read_timeout": SECONDS, "write_timeout": SECONDS},
 }
+
+_silent_until: dict[str, float] = {}  # by the broker's URL, in monotonic time
 
 
 def product_app() -> Celery:
@@ -39,7 +42,10 @@ def product_app() -> Celery:
     app = app_or_default()
     if _broker_of(app):
         return app
-    named = [other for other in _get_active_apps() if _broker_of(other)]
+    from celery import _state  # which has no public name for it
+
+    active: Iterable[Celery] = getattr(_state, "_get_active_apps", list)()
+    named = [other for other in active if _broker_of(other)]
     if len(named) > 1:
         logger.warning("several Celery apps name a broker, and none is this thread's: call set_default() on one")
     return named[0] if len(named) == 1 else app
@@ -68,11 +74,15 @@ def wake(stores: Stores, tenant: str, run_id: str) -> None:
 def send(runs: Iterable[tuple[str, str]]) -> int:
     """Send a wake-up for each (tenant, run id), on a connection of its own; return how many went out.
 
-    What does not go out is logged. A product that configured no broker has nobody to wake.
+    What does not go out is logged, and its broker left alone for a few seconds. A product that configured no broker has
+    nobody to wake.
     """
     app, sent = product_app(), 0
-    if not _broker_of(app):
+    url = _broker_of(app)
+    if not url:
         logger.debug("no broker is configured: no wake-up is sent")
+        return 0
+    if time.monotonic() < _silent_until.get(url, 0.0):  # many starts in one request do not wait for it each
         return 0
     try:
         with _connection(app) as connection:
@@ -87,6 +97,7 @@ def send(runs: Iterable[tuple[str, str]]) -> int:
                 )
                 sent += 1
     except Exception as error:  # noqa: BLE001  # whatever a broker raises, the runs stay due
+        _silent_until[url] = time.monotonic() + SILENT_SECONDS
         logger.warning("a wake-up was not sent, a sweep sends another: %s", type(error).__name__)
     return sent
 

@@ -119,7 +119,10 @@ CELERY_BROKER_URL = os.environ.get("EXAMPLE_BROKER_URL")
 CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 3_600}
 CELERY_TASK_TIME_LIMIT = 1_800
 # What broker and worker forgot is found here.
-CELERY_BEAT_SCHEDULE = {"adk": {"task": "adk_django.sweep", "schedule": 10, "options": {"queue": "adk", "expires": 10}}}
+CELERY_BEAT_SCHEDULE = {
+    "adk": {"task": "adk_django.sweep", "schedule": 10, "options": {"queue": "adk"}},
+    "adk-prune": {"task": "adk_django.prune", "schedule": 300, "options": {"queue": "adk"}},
+}
 
 _lease_seconds = float(os.environ.get("EXAMPLE_LEASE_SECONDS", "60"))
 ADK = {

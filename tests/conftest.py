@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.core.signals import setting_changed
 from django.db import connections
+from django_redis import get_redis_connection
 
+from adk_django.asynchronous import forget_pool
 from tests.servers import RedisServer, postgres, postgres_settings
 
 
@@ -55,7 +58,17 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return
     with RedisServer(tmp_path_factory.mktemp("redis")) as server:
         settings.CACHES["adk"]["LOCATION"] = server.url
+        setting_changed.send(sender=type(settings), setting="CACHES", value=settings.CACHES, enter=True)
         yield server.url
+
+
+@pytest.fixture
+def redis(redis_url: str, transactional_db: None) -> Iterator[Any]:
+    """Return a raw client of the suite's Redis, which is empty, as `default` is, and emptied after the test."""
+    client = get_redis_connection("adk")
+    client.flushdb()
+    yield client
+    forget_pool()  # whose idle connections keep a database from being emptied
 
 
 @pytest.fixture(scope="session")

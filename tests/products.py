@@ -8,10 +8,13 @@ from celery import Celery
 from celery._state import _set_current_app
 from celery.app import app_or_default
 
+from adk_django import wakeups
+
 
 @contextlib.contextmanager
 def celery_app(url: str, **conf: Any) -> Iterator[Celery]:
     """Yield a new app, the current one of this thread. Celery forgets it afterwards, in every thread."""
+    wakeups._silent_until.clear()
     before, app = app_or_default(), Celery("product", broker=url, **conf)
     app.set_current()
     try:

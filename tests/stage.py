@@ -106,7 +106,7 @@ class Stage:
 
     def age(self, seconds: float = AGES) -> None:
         """Let time pass."""
-        if self.world.using is None:
+        if self.world.using is None or self.world.place == "redis":
             self.world.age(self.run_id, seconds)
         else:
             age(self.world.using, seconds)

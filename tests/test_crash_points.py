@@ -5,6 +5,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
@@ -159,6 +160,27 @@ def test_every_theft_in_a_database(name: str, database: World, tmp_path: Path) -
 
 def test_every_single_crash_with_a_transactional_tool(transactional: Scenario, database: World, tmp_path: Path) -> None:
     every_single_crash(database, transactional, tmp_path, using=database.using)
+
+
+@pytest.fixture
+def in_redis(redis: Any, asynchronous: bool) -> World:
+    return World("redis", asynchronous=asynchronous)
+
+
+@pytest.mark.parametrize("name", names("effectful", "granted"))
+def test_every_single_crash_in_redis(name: str, in_redis: World, tmp_path: Path) -> None:
+    every_single_crash(in_redis, SCENARIOS[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", names("effectful", "book_search"))
+def test_every_theft_in_redis(name: str, in_redis: World, tmp_path: Path) -> None:
+    every_theft(in_redis, SCENARIOS[name], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_pair_of_crashes_in_redis(name: str, in_redis: World, tmp_path: Path) -> None:
+    assert every_pair(in_redis, SCENARIOS[name], tmp_path) > 16
 
 
 @pytest.mark.slow

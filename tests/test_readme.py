@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.servers import PROJECT_DIR
 
@@ -55,6 +56,18 @@ def test_the_settings_shown_are_the_defaults() -> None:
     assert isinstance(written, dict)
     assert set(written["STORES"]) == set(DEFAULT_STORES)
     assert load(written) == Settings()
+
+
+def test_the_settings_shown_for_redis_pass_the_checks(settings: Any) -> None:
+    from adk_django.checks import check_settings
+    from adk_django.stores import complete
+
+    (shown,) = blocks("Runs in Redis")
+    names: dict[str, Any] = {}
+    exec(shown, names)  # noqa: S102  # the README's own text
+    settings.CACHES, settings.ADK = names["CACHES"], names["ADK"]
+    assert check_settings() == []
+    assert type(complete()).__name__ == "RedisStores"
 
 
 def test_the_commands_on_the_first_screen_are_those_that_ci_runs() -> None:

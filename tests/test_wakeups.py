@@ -10,9 +10,10 @@ import pytest
 from celery import Celery
 from django.db import connections, transaction
 
-from adk_django import agents, handover, runs, wakeups
+from adk_django import agents, handover, models, runs, wakeups
+from adk_django.asynchronous import forget_pool
 from adk_django.core.record import RunStatus
-from adk_django.exceptions import ConfigurationError, ResumeConflictError, ResumeError
+from adk_django.exceptions import CheckpointPassedError, ResumeConflictError, ResumeError
 from tests.products import celery_app
 from tests.props import calls, effect, usual
 from tests.stage import Stage
@@ -172,9 +173,8 @@ def test_a_worker_carries_on_what_it_can_and_leaves_the_rest_due(stage: Stage, a
     lease = stage.acquired()
     with pytest.raises(ResumeConflictError):
         carried()
+    assert stage.record.wake_at == due
     stage.stores.leases.release(lease)
-    stage.stores.runs.wake(stage.run_id, tenant=TENANT)
-    assert stage.record.wake_at != due
     assert carried().status is RunStatus.WAITING
     assert stage.lease is None
 
@@ -231,7 +231,10 @@ def test_a_long_run_is_handed_over_and_commits_the_same(place: str, log: list[st
     settings.ADK = {"CONTINUE": {"max_steps": 1}}
     parts = Stage(place, script, *usual(log))
     assert slices(parts, handover.HandOver) > 3
-    assert parts.brought == whole.brought
+    # A call that was claimed when the slice was to end is given back, and claimed again by the next one.
+    again = parts.brought.index("abandoned 2.2")
+    assert parts.brought[again + 1] == "claim 2.2"
+    assert parts.brought[:again] + parts.brought[again + 2 :] == whole.brought
     assert log[: len(log) // 2] == log[len(log) // 2 :]
 
 
@@ -286,8 +289,7 @@ def test_a_released_run_gets_one_more_round(place: str, log: list[str], settings
         runs.release(stage.run_id, **given)
         freed = runs.fulfil(stage.run_id, tenant=TENANT, using=place)
         assert (freed.status, freed.release_requested_at) == (RunStatus.ACTIVE, None)
-        with pytest.raises(ConfigurationError, match="nothing was asked"):
-            runs.fulfil(stage.run_id, tenant=TENANT, using=place)
+        assert runs.fulfil(stage.run_id, tenant=TENANT, using=place) == freed  # nothing more was asked
     else:
         stage.stores.runs.request_release(stage.run_id, tenant=TENANT, by="ann", reason="fixed")
     assert stage.resume().status is RunStatus.COMPLETED
@@ -312,3 +314,64 @@ def test_a_cancel_is_heard_before_a_release(place: str, log: list[str], settings
     stage.cancel()
     assert stage.resume().status is RunStatus.CANCELLED
     assert log == []
+
+
+# What a sweep must not take again and again
+
+
+@pytest.mark.parametrize("spoil", ["died", "passed"])
+def test_what_is_refused_for_good_is_taken_once(stage: Stage, alias: str, settings: Any, spoil: str) -> None:
+    settings.ADK = {"RESUME": {"max_deaths": 1}}
+    runs.start(stage.agent, "go", tenant=TENANT, run_id=stage.run_id, using=alias)
+    if spoil == "died":
+        stage.die("model")
+    else:
+        stage.resume()
+        models.Run.objects.using(alias).update(failed_save="too large", status="active")
+    for _ in range(2):
+        stage.stores.runs.wake(stage.run_id, tenant=TENANT)  # it died, or somebody answered something
+        assert runs.sweep(using=alias).taken == ((TENANT, stage.run_id),)
+        with pytest.raises((ResumeError, CheckpointPassedError)):
+            runs.carry_on(stage.run_id, tenant=TENANT, worker="w", using=alias)
+        assert stage.record.wake_at is None
+        stage.age()
+        assert runs.sweep(using=alias).taken == ()
+
+
+def test_a_cancel_is_done_where_nobody_can_carry_the_run_on(
+    stage: Stage, alias: str, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.run()
+    monkeypatch.setattr(agents, "_registry", {})
+    assert runs.sweep(using=alias).taken == ()
+    runs.cancel(stage.run_id, tenant=TENANT, by="ann", reason="enough", using=alias)
+    assert runs.sweep(using=alias).taken == ((TENANT, stage.run_id),)
+    assert runs.carry_on(stage.run_id, tenant=TENANT, worker="w", using=alias) is None
+    assert stage.record.status is RunStatus.CANCELLED
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("kind", ["effectful", "transactional"])
+def test_a_worker_that_leaves_begins_no_other_call_of_the_turn(
+    alias: str, log: list[str], kind: str, asynchronous: bool
+) -> None:
+    options = {"using": alias} if kind == "transactional" else {}
+    leaves = effect(log, "book", kind, then=lambda context: handover.leave(), **options)
+    stage = Stage(alias, [calls("book", "book", "book"), "done"], leaves)
+    stage.runner().create(stage.agent, "go", tenant=TENANT, run_id=stage.run_id, user=None)
+    ends = []
+    for _ in range(3):
+        handover.stay()
+        leave, runner = handover.HandOver(), stage.runner()
+        try:
+            if asynchronous:
+                result = asyncio.run(runner.aresume(stage.agent, stage.run_id, tenant=TENANT, leave=leave))
+            else:
+                result = runner.resume(stage.agent, stage.run_id, tenant=TENANT, leave=leave)
+            ends.append((result.handed_over, len(log)))
+        finally:
+            handover.stay()
+    assert ends == [(True, 1), (True, 2), (True, 3)]
+    assert stage.resume().status is RunStatus.COMPLETED
+    assert len(log) == 3
+    forget_pool()

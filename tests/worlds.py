@@ -12,20 +12,25 @@ from adk_django.runner import AgentRunner, RunResult
 from adk_django.stores import complete
 from adk_django.stores.bundle import Stores
 from adk_django.stores.memory import MemoryCheckpointStore, MemorySpace
+from adk_django.stores.redis_client import keys_of
 from adk_django.testing import Crash, EffectLog, FakeClock
 from adk_django.testing.crashes import Crasher
 from tests.scenarios import Scenario
+from tests.stores.in_redis import age_redis, stores_in_redis
 
 TENANT = "acme"
 AGES = 3_600.0  # past every lease and every deadline
 
 
 class World:
-    """One place for runs: "memory", or the alias of a database. ``asynchronous`` runs are driven on an event loop."""
+    """One place for runs: "memory", the alias of a database, or "redis" for Redis beside rows in `default`.
+
+    ``asynchronous`` runs are driven on an event loop.
+    """
 
     def __init__(self, place: str, policy: CheckpointPolicy | None = None, *, asynchronous: bool = False) -> None:
         self.place, self.asynchronous = place, asynchronous
-        self.using = None if place == "memory" else place
+        self.using = {"memory": None, "redis": "default"}.get(place, place)
         self.policy = policy or CheckpointPolicy()
         self._clock = FakeClock()
         self._space = MemorySpace(now=self._clock)
@@ -34,6 +39,8 @@ class World:
         """Return a fresh bundle on this place, as a new process would have it."""
         if self.using is None:
             return complete(checkpoints=MemoryCheckpointStore(self._space))
+        if self.place == "redis":
+            return stores_in_redis(self.using)
         return complete(using=self.using)
 
     def runner(self, crasher: Crasher | None = None) -> AgentRunner:
@@ -49,6 +56,8 @@ class World:
         if self.using is None:
             self._clock.advance(seconds)
             return
+        if self.place == "redis":
+            return age_redis(seconds, *keys_of(TENANT, run_id))
         from adk_django.models import IdempotencyKey, RunLease
 
         past = timedelta(seconds=seconds)

@@ -70,7 +70,8 @@ class PendingCall:
     ``key`` and ``effect`` are None only in a frontier written by others: such a call is effectful, and where it is
     marked ``dispatched`` it is indeterminate unless its slot has an outcome. ``held`` says that a person must approve
     it. ``result`` is set where the call was refused before it could be made. ``digest`` is that of the exact
-    arguments.
+    arguments. ``doubted`` is said by who reads it, and never stored: a claim of it may have been made and lost, so
+    that none on record is no answer.
     """
 
     slot: Slot
@@ -86,11 +87,13 @@ class PendingCall:
     time_limit_seconds: float | None = None
     result: Outcome | None = None
     dispatched: bool = False
+    doubted: bool = False
 
     def to_data(self) -> dict[str, Any]:
         """Return this call as data for the codec."""
+        stored = {name: value for name, value in vars(self).items() if name != "doubted"}
         return {
-            **vars(self),
+            **stored,
             "slot": list(self.slot),
             "effect": None if self.effect is None else self.effect.value,
             "key_arguments": list(self.key_arguments),
@@ -187,6 +190,11 @@ class Checkpoint:
             **{name: list(getattr(self, name)) for name in _LISTS},
         }
         return codec.encode({"format": self.format_version, "frontier": data})
+
+    def doubting(self) -> "Checkpoint":
+        """Return this frontier as a store gives it that may have forgotten claims made since: every call is
+        ``doubted``."""
+        return replace(self, pending=tuple(replace(call, doubted=True) for call in self.pending))
 
     @property
     def digest(self) -> str:

@@ -56,7 +56,6 @@ class Continuation:
     revision: str | None = None
     prompt_version: str | None = None
     model: str = ""
-    turn: int = 0
     iterations: int = 0
     usage: Usage = field(default_factory=Usage)
     cost_micros: int = 0
@@ -109,7 +108,6 @@ def continued(state: RunState, *, tenant: str, agent_name: str) -> Continuation:
         revision=state.setting.revision,
         prompt_version=state.setting.prompt_version,
         model=state.setting.model,
-        turn=state.turn,
         iterations=state.turn,
         usage=state.usage,
         cost_micros=state.cost_micros,

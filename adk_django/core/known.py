@@ -191,6 +191,8 @@ class Known:
         )
 
     def _entered_by_others(self) -> set[Slot]:
-        """Return the calls that a frontier of others marks as dispatched without a key: they are never entered."""
+        """Return the calls that others may have entered and of which no claim is left: one that is made for them now
+        is there to be settled, and they are never entered under it."""
         foreign = (call for call in self.pending if call.dispatched and (call.key is None or call.effect is None))
-        return {call.slot for call in foreign if call.slot not in self.claims}
+        doubted = {call.slot for call in self.pending if call.doubted}
+        return doubted | {call.slot for call in foreign if call.slot not in self.claims}

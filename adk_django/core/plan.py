@@ -90,6 +90,9 @@ def resumption(call: PendingCall, claims: Mapping[Slot, Claim], *, strict: bool)
     twin_of = None
     if claim is None and (owner := owner_of(call, claims)) is not None:
         claim, twin_of = owner, owner.slot
+    lost = claim is None or (claim.state is ClaimState.NEVER_RAN and twin_of is None)
+    if lost and call.doubted and not _may_be_repeated(call, strict=strict):
+        return Resumption(call, ToolDisposition.INDETERMINATE)
     if claim is None:
         foreign = call.dispatched and (call.key is None or call.effect is None)
         return Resumption(call, ToolDisposition.INDETERMINATE if foreign else ToolDisposition.NEVER_RAN)
@@ -103,6 +106,10 @@ def resumption(call: PendingCall, claims: Mapping[Slot, Claim], *, strict: bool)
     if repeatable and claim.guaranteed and not strict:
         return Resumption(call, ToolDisposition.REPEATABLE, None, claim, twin_of)
     return Resumption(call, ToolDisposition.INDETERMINATE, None, claim, twin_of)
+
+
+def _may_be_repeated(call: PendingCall, *, strict: bool) -> bool:
+    return call.effect in _REPEATABLE and call.key is not None and call.guaranteed and not strict
 
 
 def plan(

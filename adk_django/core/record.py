@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
+from urllib.parse import quote, unquote
 
 from adk_django.core.checkpoint import Checkpoint, HistoryHandle
-from adk_django.core.effects import Claim, Outcome, Slot
+from adk_django.core.effects import Claim, ClaimState, Outcome, Slot
 from adk_django.core.messages import Message, Usage
 
 
@@ -90,8 +91,9 @@ class RunRecord:
 
     ``damaged`` says what of the row cannot be read, empty where all can. ``failed_save`` notes the newest save that
     failed and has not been made good: the frontier is then one that the run has passed. ``begun_at`` is set by the
-    first commit after a model answer. ``usage``, ``cost_micros`` and ``iterations`` (turns answered) are what its
-    ledger comes to.
+    first commit after a model answer. ``claimed`` are the tokens of the claims of its newest turn that were about to
+    be made, noted where the claims are in another place than the row: one that is not found there was lost.
+    ``usage``, ``cost_micros`` and ``iterations`` (turns answered) are what its ledger comes to.
     """
 
     tenant: str
@@ -117,6 +119,7 @@ class RunRecord:
     cancel_reason: str = ""
     release_requested_at: datetime | None = None
     failed_save: str = ""
+    claimed: Mapping[Slot, str] = field(default_factory=dict)
     damaged: str = ""
     usage: Usage = field(default_factory=Usage)
     cost_micros: int = 0
@@ -127,6 +130,25 @@ class RunRecord:
         """Why a run whose cancel was requested has ended, in one line."""
         by = f" by {self.cancel_requested_by}" if self.cancel_requested_by else ""
         return f"cancelled{by}: {self.cancel_reason}" if self.cancel_reason else f"cancelled{by}"
+
+    def lost(self, slot: Slot, claim: Claim | None) -> bool:
+        """Return whether ``claim``, what is on record of a slot, is not the claim that was made there last."""
+        token = self.claimed.get(slot)
+        if token is None:
+            return False
+        return claim is None or (claim.state is ClaimState.NEVER_RAN and claim.token != token)
+
+
+def mark(slot: Slot, token: str | None) -> str:
+    """Return how the row notes that a slot is being claimed under ``token``; None: that it is not."""
+    return f"{slot}={quote(token or '', safe='')}"
+
+
+def marks(text: str) -> dict[Slot, str]:
+    """Return the tokens that a row notes, the last of each slot."""
+    pairs = (item.partition("=") for item in text.split())
+    noted = {Slot.parse(slot): unquote(token) for slot, _, token in pairs}
+    return {slot: token for slot, token in noted.items() if token}
 
 
 class Answer(StrEnum):
@@ -158,7 +180,8 @@ class Writes:
     claims with their error set: they stay in flight. ``delta`` is the messages that ``frontier`` has beyond what the
     transcript holds at ``extends``. ``status`` None leaves it. With a status goes ``wake_at``, or the end of the first
     window of ``requests`` where that is sooner, unless the row's is no longer ``wake_seen``: then somebody asked for
-    another wake-up meanwhile, and it stays. A status also answers a requested release. ``failed_save`` None leaves the
+    another wake-up meanwhile, and it stays. A status other than quarantined also answers a requested
+    release. ``failed_save`` None leaves the
     note, ``deaths`` None their number. ``ends`` forgets the frontier as well.
     """
 

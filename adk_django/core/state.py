@@ -186,9 +186,11 @@ class RunState(Known):
         if writes.status is not None and not (written.failed_save and writes.status is RunStatus.WAITING):
             record = replace(record, status=writes.status, reason=writes.reason, output=writes.output)
             record = replace(record, wake_at=writes.wake_at if written.at is None else writes.wakes_at(written.at))
+        made = {claim.slot for claim in written.claims}
         state = replace(
             self,
             record=record,
+            pending=tuple(replace(call, doubted=False) if call.slot in made else call for call in self.pending),
             claims=claims,
             approvals=approvals if written.approvals is None else dict(written.approvals),
             handle=written.handle or self.handle,
@@ -196,7 +198,7 @@ class RunState(Known):
             failures={},
             abandoned=frozenset(),
             given_back=given_back,
-            fresh=self.fresh | {claim.slot for claim in written.claims if claim.slot not in self._entered_by_others()},
+            fresh=self.fresh | (made - self._entered_by_others()),
             replies={slot: reply for slot, reply in self.replies.items() if slot not in _settled(writes)},
             spend=(),
             usage=self.usage + Usage(unknown_calls=sum(item.usage.unknown_calls for item in writes.spend)),

@@ -41,6 +41,7 @@ class Migration(migrations.Migration):
                 ("cancel_reason", models.TextField(default="")),
                 ("release_requested_at", models.DateTimeField(null=True)),
                 ("failed_save", models.TextField(default="")),
+                ("claimed", models.TextField(default="")),
             ],
             options={
                 "db_table": "adk_runs",
@@ -65,6 +66,11 @@ class Migration(migrations.Migration):
                         name="adk_runs_open",
                     ),
                     models.Index(condition=Q(status__in=ENDED), fields=["updated_at"], name="adk_runs_ended"),
+                    models.Index(
+                        condition=Q(status="active", wake_at__isnull=True),
+                        fields=["updated_at"],
+                        name="adk_runs_unwoken",
+                    ),
                 ],
             },
         ),

@@ -1,7 +1,7 @@
 """The handler: which stores a run lives in, from ``ADK["STORES"]`` and from the ones a caller brings."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
 from django.utils.module_loading import import_string
@@ -21,7 +21,18 @@ from adk_django.stores.memory import (
 )
 from adk_django.stores.runs import RunStore
 
+if TYPE_CHECKING:
+    from adk_django.stores.redis_client import InCache
+
 PROCESS_SPACE = MemorySpace()  # where memory stores that ADK["STORES"] names keep everything, for this process
+
+_REDIS: Final = "adk_django.stores.redis"
+IN_REDIS: Final = {
+    "checkpoints": "adk_django.stores.redis.RedisCheckpointStore",
+    "leases": "adk_django.stores.redis.RedisLeaseStore",
+    "idempotency": "adk_django.stores.redis.RedisIdempotencyStore",
+    "history": "adk_django.stores.redis.RedisHistoryStore",
+}
 
 _MEMORY = (MemoryCheckpointStore, MemoryLeaseStore, MemoryIdempotencyStore, MemoryHistoryStore)
 
@@ -37,9 +48,9 @@ def complete(
 ) -> Stores:
     """Return a whole set of stores around those that are given.
 
-    What is not given is a memory store beside a memory store, else that of ``ADK["STORES"]``. Stores that share one
-    database, or one memory, commit together; others one after another, a save of each within ``save_timeout_seconds``
-    (that of ``ADK`` where it is None).
+    What is not given is a memory store beside a memory store, one in the same Redis beside one in Redis, else that of
+    ``ADK["STORES"]``. Stores that share one database, or one memory, commit together; others one after another, a save
+    of each within ``save_timeout_seconds`` (that of ``ADK`` where it is None).
     """
     if using is not None and using not in connections:
         raise ConfigurationError(f"there is no database {using!r}: DATABASES has {', '.join(sorted(connections))}")
@@ -60,12 +71,14 @@ def complete(
         )
     from adk_django.stores.orm import OrmRunStore  # its models need the app registry, the memory stores do not
 
+    beside = _in_redis(brought)
+    leases = leases or _configured("leases", alias, beside)
     return _bundle(
-        checkpoints or _configured("checkpoints", alias),
-        leases or _configured("leases", alias),
-        idempotency or _configured("idempotency", alias),
-        history or _configured("history", alias),
-        OrmRunStore(using=alias),
+        checkpoints or _configured("checkpoints", alias, beside),
+        leases,
+        idempotency or _configured("idempotency", alias, beside),
+        history or _configured("history", alias, beside),
+        OrmRunStore(using=alias, leases=leases if _in_redis([leases]) else None),
         save_timeout_seconds,
     )
 
@@ -74,9 +87,29 @@ def _space_of(stores: Sequence[object]) -> MemorySpace | None:
     return next((store.space for store in stores if isinstance(store, _MEMORY)), None)
 
 
-def _configured(kind: str, alias: str | None) -> Any:
-    path, options = get_settings().stores[kind]
-    if alias is not None and path.startswith("adk_django.stores.orm."):
+def _in_redis(stores: Sequence[object]) -> "InCache | None":
+    """Return the first of the stores that is in Redis. Without one its client need not be installed."""
+    if not any(base.__module__.startswith(_REDIS) for store in stores for base in type(store).__mro__):
+        return None
+    from adk_django.stores.redis_client import InCache
+
+    return next((store for store in stores if isinstance(store, InCache)), None)
+
+
+def options_of(path: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a store's ``OPTIONS`` as the keywords it is made with; of stores in Redis in lower case: CACHE is
+    ``cache``."""
+    return {key.lower() if path.startswith(_REDIS) else key: value for key, value in options.items()}
+
+
+def _configured(kind: str, alias: str | None, beside: "InCache | None" = None) -> Any:
+    path, given = get_settings().stores[kind]
+    if beside is not None and not path.startswith(_REDIS):
+        path, given = IN_REDIS[kind], {}
+    options = options_of(path, given)
+    if beside is not None:
+        options |= {"cache": beside.cache, "max_value_bytes": beside.max_value_bytes, "using": beside.using or alias}
+    elif alias is not None and path.startswith((_REDIS, "adk_django.stores.orm.")):
         options = {"using": alias, **options}
     elif path.startswith("adk_django.stores.memory."):
         options = {"space": PROCESS_SPACE, **options}
@@ -109,6 +142,14 @@ def _bundle(
             orm.OrmHistoryStore,
             orm.OrmRunStore,
         }
+        if _in_redis(stores):
+            from adk_django.stores.redis_bundle import RedisStores
+            from adk_django.stores.redis_client import InCache
+
+            apart = all(isinstance(store, InCache) for store in stores[:-1])
+            seconds = save_timeout_seconds or get_settings().checkpoints.save_timeout_seconds
+            if apart and len({getattr(store, "cache", None) for store in stores[:-1]}) == 1:
+                return RedisStores(checkpoints, leases, idempotency, history, runs, save_timeout_seconds=seconds)
         if kinds == shared and len({getattr(store, "using", None) for store in stores}) == 1:
             return orm.OrmStores(checkpoints, leases, idempotency, history, runs)
     seconds = save_timeout_seconds or get_settings().checkpoints.save_timeout_seconds

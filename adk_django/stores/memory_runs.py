@@ -51,15 +51,25 @@ class MemoryRunStore(InSpace, RunStore):
                 run.record = _changed(row, writes, fence, now)
             return Written(cancel_requested_at=None if row is None else row.cancel_requested_at, at=now)
 
-    def gate(self, claim: Claim) -> bool:
+    def gate(self, claim: Claim, *, fence: int) -> bool:
         with self.space.lock:
-            run = self.space.read(claim.tenant, claim.run_id)
-            if run.record is not None and run.record.cancel_requested_at is not None:
+            run = self.space.check(claim.tenant, claim.run_id, fence)
+            if run.record is None or run.record.cancel_requested_at is not None:
                 return False
-            if claim.request_id is None:
-                return True
             asked = [row.approval for row in run.approvals.values() if row.approval.request_id == claim.request_id]
-            return any(item.state is ApprovalState.GRANTED and item.digest == claim.digest for item in asked)
+            granted = any(item.state is ApprovalState.GRANTED and item.digest == claim.digest for item in asked)
+            if claim.request_id is not None and not granted:
+                return False
+            noted = {slot: token for slot, token in run.record.claimed.items() if slot.turn == claim.slot.turn}
+            run.record = replace(run.record, claimed={**noted, claim.slot: claim.token or ""})
+            return True
+
+    def ungate(self, claim: Claim, *, fence: int) -> None:
+        with self.space.lock:
+            run = self.space.check(claim.tenant, claim.run_id, fence)
+            if run.record is not None:
+                noted = {slot: token for slot, token in run.record.claimed.items() if slot != claim.slot}
+                run.record = replace(run.record, claimed=noted)
 
     def approvals(self, run_id: str, *, tenant: str) -> tuple[Approval, ...]:
         with self.space.lock:
@@ -157,7 +167,8 @@ class MemoryRunStore(InSpace, RunStore):
             taken: list[tuple[str, str]] = []
             for run in sorted(self.space.every(), key=_due_since):
                 row = run.record
-                if row is None or not _due(run, now) or not due.carries(row.agent, row.revision):
+                carried = row is not None and (row.cancel_requested_at or due.carries(row.agent, row.revision))
+                if row is None or not _due(run, now) or not carried:
                     continue
                 if len(taken) >= room:
                     break
@@ -234,7 +245,9 @@ def _changed(row: RunRecord, writes: Writes, fence: int, now: datetime) -> RunRe
     if writes.revision is not None:
         row = replace(row, revision=writes.revision)
     if writes.status is not None:
-        row = replace(row, status=writes.status, reason=writes.reason, output=writes.output, release_requested_at=None)
+        row = replace(row, status=writes.status, reason=writes.reason, output=writes.output)
+        if writes.status is not RunStatus.QUARANTINED:
+            row = replace(row, release_requested_at=None)
         if row.wake_at == writes.wake_seen:
             row = replace(row, wake_at=writes.wakes_at(now))
     return row

@@ -20,16 +20,18 @@ from adk_django.stores.orm_call_parts import ENDED
 from adk_django.stores.orm_parts import parts_of, rises, stands
 from adk_django.stores.sql import Dialect, Part, Sql, run_at_once, run_in_turn
 
+_SEEN = "tenant = %s AND run_id = %s AND fence <= %s"
 _HELD = "tenant = %s AND run_id = %s AND fence = %s AND token IS NOT NULL"
 
 
 @dataclass(frozen=True)
 class Scope:
-    """Whose writes they are."""
+    """Whose writes they are. ``by_row`` compares the fence with the run row's: the leases are in another place."""
 
     tenant: str
     run_id: str
     fence: int
+    by_row: bool = False
 
     @property
     def params(self) -> tuple[str, str, int]:
@@ -90,6 +92,11 @@ def _at_once(dialect: Dialect, scope: Scope, writes: Writes, parts: list[Part]) 
     if writes.deaths is not None:
         deaths = f"SET deaths = {writes.deaths:d}"
         gate = f"UPDATE adk_run_leases {deaths} WHERE {_HELD} RETURNING tenant, run_id, fence, holder"
+    params: tuple[str | int, ...] = scope.params
+    if scope.by_row:
+        mine = "%s::bigint AS fence, ''::text AS holder"
+        gate = f"SELECT tenant, run_id, {mine} FROM adk_runs WHERE {_SEEN} FOR NO KEY UPDATE"
+        params = (scope.fence, *params)
     # Read under the row's lock, or a cancel that commits meanwhile would not hold the claim back.
     run = (
         f"SELECT target.cancel_requested_at, target.{ENDED} AS ended "
@@ -102,7 +109,7 @@ def _at_once(dialect: Dialect, scope: Scope, writes: Writes, parts: list[Part]) 
         "FROM gate LEFT JOIN run ON true) AS found"
     )
     head = [
-        Sql(f"gate AS ({gate})", scope.params),
+        Sql(f"gate AS ({gate})", params),
         Sql(f"run AS ({run})"),
         Sql(f"ready AS MATERIALIZED ({ready})", behind.params + above.params),
     ]
@@ -116,12 +123,17 @@ def _at_once(dialect: Dialect, scope: Scope, writes: Writes, parts: list[Part]) 
 def _in_turn(dialect: Dialect, scope: Scope, writes: Writes, parts: list[Part]) -> Applied | None:
     deaths = "deaths" if writes.deaths is None else f"{writes.deaths:d}"
     behind, above = stands(dialect, writes), rises(dialect, writes)
+    lock = f"UPDATE adk_run_leases SET deaths = {deaths} WHERE {_HELD}"
+    gate = f"SELECT tenant, run_id, fence, holder FROM adk_run_leases WHERE {_HELD}"
+    if scope.by_row:
+        lock = f"UPDATE adk_runs SET fence = fence WHERE {_SEEN}"
+        gate = f"SELECT tenant, run_id, fence, '' AS holder FROM adk_runs WHERE {_SEEN}"
     with dialect.connection.cursor() as cursor:
-        cursor.execute(f"UPDATE adk_run_leases SET deaths = {deaths} WHERE {_HELD}", scope.params)
+        cursor.execute(lock, scope.params)
         if cursor.rowcount == 0:
             return None
         cursor.execute(
-            f"WITH gate AS (SELECT tenant, run_id, fence, holder FROM adk_run_leases WHERE {_HELD}) "
+            f"WITH gate AS ({gate}) "
             f"SELECT {dialect.clock}, run.cancel_requested_at, {behind.text}, {above.text}, "
             f"coalesce(run.{ENDED}, 0), holder FROM gate LEFT JOIN adk_runs AS run USING (tenant, run_id)",
             (*scope.params, *behind.params, *above.params),

@@ -6,7 +6,7 @@ from adk_django import models
 from adk_django.core import codec
 from adk_django.core.checkpoint import Checkpoint, CheckpointBoundary, HistoryHandle
 from adk_django.core.messages import Message
-from adk_django.core.record import Approval, ApprovalState, Spend, Writes
+from adk_django.core.record import Approval, ApprovalState, RunStatus, Spend, Writes
 from adk_django.stores.orm_call_parts import (
     ENDED,
     claim_parts,
@@ -195,12 +195,13 @@ def _row(dialect: Dialect, writes: Writes) -> Part:
             "status": writes.status.value,
             "reason": writes.reason,
             "output": writes.output,
-            "release_requested_at": None,
             "wake_at": Sql(
                 f"CASE WHEN target.wake_at {dialect.same} {seen.text} THEN {wake.text} ELSE target.wake_at END",
                 seen.params + wake.params,
             ),
         }
+        if writes.status is not RunStatus.QUARANTINED:
+            changes["release_requested_at"] = None
         moved = [Sql("1 = 1")]
     changed = Sql(f"({' OR '.join(item.text for item in moved)})", tuple(v for item in moved for v in item.params))
     return Part("run_row", dialect.update(models.Run, changes, f"NOT target.{ENDED}", changed))

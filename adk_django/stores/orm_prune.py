@@ -14,7 +14,6 @@ _ROWS = (
     models.Approval,
     models.RunEvent,
     models.Spend,
-    models.Run,
 )
 
 
@@ -25,19 +24,18 @@ def prune(alias: str, before: datetime, limit: int) -> list[tuple[str, str]]:
     """
     ended = models.Run.objects.using(alias).filter(status__in=models.ENDED, updated_at__lt=before)
     found = list(ended.order_by("updated_at").values_list("tenant", "run_id")[:limit])
-    for tenant, run_id in found:
-        forget(alias, tenant, run_id)
-    return found
+    return [(tenant, run_id) for tenant, run_id in found if forget(alias, tenant, run_id)]
 
 
-def forget(alias: str, tenant: str, run_id: str) -> None:
-    """Erase a run; its id cannot be used again."""
+def forget(alias: str, tenant: str, run_id: str) -> bool:
+    """Erase a run; return whether it was there. Its id cannot be used again."""
     of_run = {"tenant": tenant, "run_id": run_id}
     forgotten = {"holder": None, "token": None, "acquired_at": None, "expires_at": None, "forgotten_at": Clock()}
     with transaction.atomic(using=alias):
         leases = models.RunLease.objects.using(alias)
-        if not leases.filter(**of_run).update(**forgotten):
-            leases.create(**of_run, fence=0)
-            leases.filter(**of_run).update(**forgotten)
+        leases.bulk_create([models.RunLease(**of_run, fence=0)], ignore_conflicts=True)
+        leases.filter(**of_run).update(**forgotten)
         for model in _ROWS:
             model._base_manager.using(alias).filter(**of_run).delete()
+        gone, _ = models.Run._base_manager.using(alias).filter(**of_run).delete()
+        return bool(gone)

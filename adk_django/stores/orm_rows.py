@@ -16,7 +16,7 @@ from adk_django.core.codec import DecodeError
 from adk_django.core.effects import Claim, ClaimState, EffectClass, Outcome, Slot
 from adk_django.core.lease import RunLease
 from adk_django.core.messages import Usage
-from adk_django.core.record import Approval, ApprovalState, RunRecord, RunStatus
+from adk_django.core.record import Approval, ApprovalState, RunRecord, RunStatus, mark, marks
 from adk_django.exceptions import CheckpointDamagedError, CheckpointFormatError, HistoryUnavailableError
 from adk_django.stores.shared import readable
 
@@ -181,6 +181,7 @@ def record_of(row: Any) -> RunRecord:
         cancel_reason=row.cancel_reason,
         release_requested_at=row.release_requested_at,
         failed_save=row.failed_save,
+        claimed=marks(row.claimed),
         damaged=damaged,
         usage=Usage(row.spent_input_tokens, row.spent_output_tokens, row.spent_unknown_calls),
         cost_micros=row.spent_cost_micros,
@@ -215,6 +216,7 @@ def record_row(record: RunRecord) -> dict[str, Any]:
         "parent": record.parent,
         "fence": record.fence,
         "failed_save": record.failed_save,
+        "claimed": " ".join(mark(slot, token) for slot, token in record.claimed.items()),
         "cancel_requested_by": record.cancel_requested_by,
         "cancel_reason": record.cancel_reason,
         "begun_at": record.begun_at,

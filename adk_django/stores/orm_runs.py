@@ -5,14 +5,21 @@ from typing import Any, cast
 
 from django.db import connections
 from django.db.models import Case, CharField, Exists, F, Max, OuterRef, Q, QuerySet, Subquery, Sum, Value, When
-from django.db.models.functions import Coalesce
+from django.db.models.functions import Coalesce, Concat
 
 from adk_django import models
 from adk_django.core import codec
 from adk_django.core.effects import Claim
-from adk_django.core.record import Approval, ApprovalState, RunRecord, RunStatus, Writes, Written
-from adk_django.exceptions import ApprovalConflictError, ApprovalError, ApprovalExpiredError, RunForgottenError
+from adk_django.core.record import Approval, ApprovalState, RunRecord, RunStatus, Writes, Written, mark
+from adk_django.exceptions import (
+    ApprovalConflictError,
+    ApprovalError,
+    ApprovalExpiredError,
+    LeaseLostError,
+    RunForgottenError,
+)
 from adk_django.fields import instant
+from adk_django.stores.base import LeaseStore
 from adk_django.stores.orm_apply import Scope, apply
 from adk_django.stores.orm_base import OnAlias, lost
 from adk_django.stores.orm_call_parts import ENDED, told, woken
@@ -35,6 +42,12 @@ class OrmRunStore(OnAlias, RunStore):
     ``adk_run_events``."""
 
     model = models.Run
+
+    def __init__(self, *, using: str | None = None, leases: LeaseStore | None = None) -> None:
+        """Keep run rows on ``using``. ``leases`` is a lease store in another place, whose holder writes here as long
+        as the row has seen no higher fence; None means the leases of the same database."""
+        super().__init__(using=using)
+        self.leases = leases
 
     def create(self, record: RunRecord) -> tuple[RunRecord, bool]:
         with mapped(self.alias):
@@ -65,23 +78,50 @@ class OrmRunStore(OnAlias, RunStore):
             revision=writes.revision,
             failed_save=writes.failed_save,
         )
-        scope = Scope(tenant, run_id, fence)
+        scope = self._scope(tenant, run_id, fence)
         with mapped(self.alias):
             applied = apply(connections[self.alias], scope, mine)
             if applied is None:
-                raise lost(self.alias, scope)
+                raise self._lost(scope)
         return Written(cancel_requested_at=applied.cancel_requested_at, at=applied.at)
 
-    def gate(self, claim: Claim) -> bool:
-        of_run = {"tenant": claim.tenant, "run_id": claim.run_id}
+    def gate(self, claim: Claim, *, fence: int) -> bool:
+        may = Q(cancel_requested_at__isnull=True)
+        if claim.request_id is not None:
+            of_run = {"tenant": OuterRef("tenant"), "run_id": OuterRef("run_id"), "request_id": claim.request_id}
+            asked = models.Approval.objects.filter(**of_run, state=ApprovalState.GRANTED.value, digest=claim.digest)
+            may &= Q(Exists(asked))
+        return self._note(claim, fence, claim.token, may)
+
+    def ungate(self, claim: Claim, *, fence: int) -> None:
+        self._note(claim, fence, None, Q())
+
+    def _note(self, claim: Claim, fence: int, token: str | None, may: Q) -> bool:
+        """Note, where the fence and ``may`` allow it, in one statement, that a slot is claimed under ``token``."""
+        scope, note = self._scope(claim.tenant, claim.run_id, fence), mark(claim.slot, token)
+        turn = Q(claimed__startswith=f"{claim.slot.turn}.")
+        text = models.Run._meta.get_field("claimed")
+        more = Concat(F("claimed"), Value(f" {note}", output_field=text), output_field=text)
+        added = Case(When(turn, then=more), default=Value(note), output_field=text)
         with mapped(self.alias):
-            runs = models.Run.objects.using(self.alias).filter(**of_run)
-            if runs.filter(cancel_requested_at__isnull=False).exists():
-                return False
-            if claim.request_id is None:
+            rows = models.Run.objects.using(self.alias).filter(tenant=claim.tenant, run_id=claim.run_id)
+            if rows.filter(may, fence__lte=fence).update(claimed=added, fence=fence):
                 return True
-            asked = models.Approval.objects.using(self.alias).filter(**of_run, request_id=claim.request_id)
-            return asked.filter(state=ApprovalState.GRANTED.value, digest=claim.digest).exists()
+            if rows.filter(fence__gt=fence).exists():
+                raise self._lost(scope)
+            return False
+
+    def _scope(self, tenant: str, run_id: str, fence: int) -> Scope:
+        return Scope(tenant, run_id, fence, by_row=self.leases is not None)
+
+    def _lost(self, scope: Scope) -> LeaseLostError:
+        if self.leases is None:
+            return lost(self.alias, scope)
+        held = self.leases.held(scope.run_id, tenant=scope.tenant)
+        message = f"fence {scope.fence} of run {scope.run_id} does not stand: its row has seen a higher one"
+        if held is None:
+            return LeaseLostError(message)
+        return LeaseLostError(message, holder=held.holder, until=held.expires_at, fence=held.fence)
 
     def approvals(self, run_id: str, *, tenant: str) -> tuple[Approval, ...]:
         with mapped(self.alias):
@@ -154,9 +194,29 @@ class OrmRunStore(OnAlias, RunStore):
             rows = self._rows().filter(**{column: value for column, value in given.items() if value is not None})
             if stuck:
                 rows = rows.filter(status__in=models.OPEN).exclude(Exists(_live_leases()))
-            if before is not None:
-                rows = rows.filter(_after(before))
-            return tuple(record_of(row) for row in rows.order_by("-created_at", "-tenant", "-run_id")[:limit])
+            ordered = rows.order_by("-created_at", "-tenant", "-run_id")
+            if stuck and self.leases is not None:
+                return self._lapsed(ordered, self.leases, limit, before)
+            page = ordered if before is None else ordered.filter(_after(before))
+            return tuple(record_of(row) for row in page[:limit])
+
+    def _lapsed(
+        self, ordered: QuerySet[models.Run], leases: LeaseStore, limit: int, before: RunRecord | None
+    ) -> tuple[RunRecord, ...]:
+        """Return those of the rows that no live lease of another place advances, page by page."""
+        found: list[RunRecord] = []
+        while len(found) < limit:
+            now = self.now()
+            rows = ordered if before is None else ordered.filter(_after(before))
+            page = [record_of(row) for row in rows[:limit]]
+            for record in page:
+                held = leases.held(record.run_id, tenant=record.tenant)
+                if held is None or not held.held_at(now):
+                    found.append(record)
+            if len(page) < limit:
+                break
+            before = page[-1]
+        return tuple(found[:limit])
 
     def request_cancel(self, run_id: str, *, tenant: str, by: str, reason: str) -> RunRecord | None:
         with mapped(self.alias):
@@ -207,7 +267,12 @@ class OrmRunStore(OnAlias, RunStore):
 
     def take_due(self, due: Due) -> tuple[tuple[str, str], ...]:
         with mapped(self.alias):
-            return tuple(take_due(connections[self.alias], due))
+            taken = take_due(connections[self.alias], due)
+        if self.leases is None:
+            return tuple(taken)
+        now = self.now()  # another clock than that of the leases: who is woken in vain finds the run held
+        held = (self.leases.held(run_id, tenant=tenant) for tenant, run_id in taken)
+        return tuple(run for run, lease in zip(taken, held, strict=True) if lease is None or not lease.held_at(now))
 
     def now(self) -> datetime:
         connection = connections[self.alias]

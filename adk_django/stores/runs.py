@@ -35,7 +35,7 @@ class RunStore(SyncVerbs, ABC):
     """The run rows and what people ask of them: requests, answers, the ledger and the audit."""
 
     verbs = (
-        *("create", "get", "write", "gate", "approvals", "decide", "request", "find"),
+        *("create", "get", "write", "gate", "ungate", "approvals", "decide", "request", "find"),
         *("request_cancel", "request_release", "wake", "tell", "take_due", "prune", "now"),
     )
 
@@ -65,11 +65,16 @@ class RunStore(SyncVerbs, ABC):
         """
 
     @abstractmethod
-    def gate(self, claim: Claim) -> bool:
-        """Return whether ``claim`` may be made:
+    def gate(self, claim: Claim, *, fence: int) -> bool:
+        """Note that ``claim`` is about to be made, and return whether it may be; it is noted only then.
 
-        No cancel is requested, and where it names a request, that is granted for exactly its digest.
+        No cancel is requested, and where it names a request, that is granted for exactly its digest. Notes of earlier
+        turns go. What is noted and not found later was lost: `RunRecord.lost`.
         """
+
+    @abstractmethod
+    def ungate(self, claim: Claim, *, fence: int) -> None:
+        """Take the note of ``claim`` back: it is not made, or was given back before its body was entered."""
 
     @abstractmethod
     def approvals(self, run_id: str, *, tenant: str) -> tuple[Approval, ...]:
@@ -109,7 +114,8 @@ class RunStore(SyncVerbs, ABC):
     def request_release(self, run_id: str, *, tenant: str, by: str, reason: str) -> RunRecord | None:
         """Ask that a quarantined run be given one more round, and wake it; return its row, None if there is none.
 
-        A run that is not quarantined stays as it is. The next commit of a status answers the request.
+        A run that is not quarantined stays as it is. The next commit of another status answers the
+        request.
         """
 
     @abstractmethod
@@ -134,10 +140,10 @@ class RunStore(SyncVerbs, ABC):
 
         Due are runs that have not ended and that no live lease advances: those whose ``wake_at`` has come, and active
         ones without one. Of them those are taken whose agent and pinned revision, if it has one, and whose frontier's
-        format ``due`` names. Taking moves ``wake_at`` on by ``again_seconds`` and up to half as much again: no run is
-        taken twice before, however many take at once. No more are taken than leave live leases, with one for each
-        run taken, at ``max_live`` in all and ``max_live_per_tenant``; a store that does not see the leases takes
-        without these.
+        format ``due`` names; and, whoever carries them, those whose cancel was asked for. Taking moves ``wake_at`` on
+        by ``again_seconds`` and up to half as much again: no run is taken twice before, however many take at once. No
+        more are taken than leave live leases, with one for each run taken, at ``max_live`` in all and
+        ``max_live_per_tenant``; a store that does not see the leases takes without these.
         """
 
     @abstractmethod
@@ -169,6 +175,7 @@ class RunStore(SyncVerbs, ABC):
     aget = twin(get)
     awrite = twin(write)
     agate = twin(gate)
+    aungate = twin(ungate)
     aapprovals = twin(approvals)
     adecide = twin(decide)
     arequest_cancel = twin(request_cancel)

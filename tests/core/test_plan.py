@@ -108,3 +108,15 @@ def test_a_plan_is_safe_only_without_any_doubt_and_any_obstacle() -> None:
     assert plan([call()], {}, strict=False, obstacles=("gone",)).reasons == ("gone",)
     doubted = plan([call()], {ONE: claim()}, strict=False, obstacles=("gone",))
     assert (doubted.safe, doubted.reasons) == (False, ("call 1.1 (book) is indeterminate", "gone"))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("effect", EffectClass)
+def test_a_call_whose_claim_may_be_lost_is_made_only_where_it_may_be_repeated(
+    effect: EffectClass, strict: bool
+) -> None:
+    doubted = replace(call(effect=effect), doubted=True)
+    repeatable = effect in (EffectClass.READ_ONLY, EffectClass.IDEMPOTENT) and not strict
+    wanted = ToolDisposition.NEVER_RAN if repeatable else ToolDisposition.INDETERMINATE
+    assert resumption(doubted, {}, strict=strict).disposition is wanted
+    assert PendingCall.from_data(doubted.to_data()).doubted is False  # it is never stored

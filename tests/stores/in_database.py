@@ -46,6 +46,18 @@ def age(alias: str, seconds: float) -> None:
                 cursor.execute(f"UPDATE {model._meta.db_table} SET {field.column} = {earlier}", [passed])  # noqa: S608
 
 
+def forget_run(alias: str, run_id: str, *, tenant: str) -> None:
+    """Erase a run; what stays is its fence, and that it was forgotten."""
+    of_run = {"tenant": tenant, "run_id": run_id}
+    for model in apps.get_app_config("adk_django").get_models():
+        if model is not models.RunLease:
+            model._base_manager.using(alias).filter(**of_run).delete()
+    leases = models.RunLease.objects.using(alias)
+    leases.get_or_create(**of_run, defaults={"fence": 0})
+    freed = {"holder": None, "token": None, "acquired_at": None, "expires_at": None}
+    leases.filter(**of_run).update(**freed, forgotten_at=Clock())
+
+
 class InDatabase(StoreConformance):
     """ORM stores, on SQLite and on PostgreSQL."""
 
@@ -60,14 +72,7 @@ class InDatabase(StoreConformance):
         age(self.alias, seconds)
 
     def forget_run(self, run_id: str, *, tenant: str) -> None:
-        of_run = {"tenant": tenant, "run_id": run_id}
-        for model in apps.get_app_config("adk_django").get_models():
-            if model is not models.RunLease:
-                model._base_manager.using(self.alias).filter(**of_run).delete()
-        leases = models.RunLease.objects.using(self.alias)
-        leases.get_or_create(**of_run, defaults={"fence": 0})
-        freed = {"holder": None, "token": None, "acquired_at": None, "expires_at": None}
-        leases.filter(**of_run).update(**freed, forgotten_at=Clock())
+        forget_run(self.alias, run_id, tenant=tenant)
 
 
 class InDatabaseInTurn(InDatabase):

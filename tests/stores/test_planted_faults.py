@@ -242,7 +242,7 @@ class ShorterWillDo(MemoryHistoryStore):
 
 
 class NothingIsHeldBack(MemoryRunStore):
-    def gate(self, claim: Any) -> bool:
+    def gate(self, claim: Any, *, fence: int) -> bool:
         return True
 
 

@@ -33,6 +33,7 @@ class Command(DrivingCommand):
             tenant=tenant,
             run_id=options["run_id"],
             user=options["user"],
+            enqueue=options["enqueue"],
             using=self.using,
         )
         self.facts |= {"run_id": started.run_id, "tenant": tenant, "created": started.created}

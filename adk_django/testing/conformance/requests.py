@@ -1,16 +1,16 @@
 """The suite of a run store, second half: requests for approval, their answers, and what they hold back."""
 
-# ruff: noqa: S101 (a suite is made of asserts)
+# ruff: noqa: S101, S105, S106 (a suite is made of asserts, and its tokens are no secrets)
 
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from adk_django.core.effects import Slot
+from adk_django.core.effects import Claim, Slot
 from adk_django.core.lease import RunLease
 from adk_django.core.record import Approval, ApprovalState, RunStatus
-from adk_django.exceptions import ApprovalConflictError, ApprovalError, ApprovalExpiredError
+from adk_django.exceptions import ApprovalConflictError, ApprovalError, ApprovalExpiredError, LeaseLostError
 from adk_django.testing.conformance.base import LONG_SECONDS, ONE, THREE, TWO, race, raises, same
 from adk_django.testing.conformance.due import DueConformance
 from adk_django.testing.conformance.runs import RowConformance
@@ -229,37 +229,71 @@ class RunStoreConformance(DueConformance, RowConformance):
 
     # What holds a claim back
 
+    def may(self, lease: RunLease, claim: Claim) -> bool:
+        """Ask whether a claim may be made."""
+        return self.stores.runs.gate(claim, fence=lease.fence)
+
+    def noted(self) -> dict[str, str]:
+        """Return what the row notes of claims."""
+        return {str(slot): token for slot, token in self.record_of().claimed.items()}
+
     def test_a_claim_that_needs_no_approval_may_be_made(self) -> None:
-        self.lease()
-        assert self.stores.runs.gate(self.claim()) is True
+        assert self.may(self.lease(), self.claim()) is True
 
     def test_a_claim_may_not_be_made_once_a_cancel_is_requested(self) -> None:
-        (asked,) = self.ask(self.lease())
+        lease = self.lease()
+        (asked,) = self.ask(lease)
         self.decide(asked)
         self.stores.runs.request_cancel(self.run_id, tenant=self.tenant, by="ann", reason="")
-        assert self.stores.runs.gate(self.claim()) is False
-        assert self.stores.runs.gate(self.claim(request_id=asked.request_id)) is False
+        assert self.may(lease, self.claim()) is False
+        assert self.may(lease, self.claim(request_id=asked.request_id)) is False
+        assert self.noted() == {}
 
     def test_a_claim_that_names_a_request_may_be_made_once_that_is_granted_for_its_digest(self) -> None:
-        asked = self.ask(self.lease(), self.approval(), self.approval(TWO))
+        lease = self.lease()
+        asked = self.ask(lease, self.approval(), self.approval(TWO))
         held = [self.claim(item.slot, request_id=item.request_id) for item in asked]
-        assert [self.stores.runs.gate(claim) for claim in held] == [False, False]
+        assert [self.may(lease, claim) for claim in held] == [False, False]
         self.decide(asked[0])
         self.decide(asked[1], grant=False)
-        assert [self.stores.runs.gate(claim) for claim in held] == [True, False]
-        assert self.stores.runs.gate(replace(held[0], digest="d2")) is False
-        assert self.stores.runs.gate(replace(held[0], request_id="req-unknown")) is False
-        assert self.stores.runs.gate(replace(held[0], tenant="another")) is False
+        assert [self.may(lease, claim) for claim in held] == [True, False]
+        assert self.may(lease, replace(held[0], digest="d2")) is False
+        assert self.may(lease, replace(held[0], request_id="req-unknown")) is False
+        assert self.may(lease, replace(held[0], tenant="another")) is False
+        assert self.noted() == {"1.1": "token-1"}
+
+    def test_the_row_notes_what_is_claimed_in_its_newest_turn(self) -> None:
+        lease = self.lease()
+        for slot, token in ((ONE, "a"), (TWO, "b"), (ONE, "c")):
+            assert self.may(lease, self.claim(slot, token))
+        assert self.noted() == {"1.1": "c", "1.2": "b"}
+        self.stores.runs.ungate(self.claim(ONE, "c"), fence=lease.fence)
+        assert self.noted() == {"1.2": "b"}
+        assert self.may(lease, self.claim(Slot(12, 1), "d"))
+        assert self.noted() == {"12.1": "d"}
+
+    def test_a_fence_that_was_passed_notes_nothing(self) -> None:
+        lease = self.lease()
+        second = self.take_over()
+        self.write(second, begins=True)
+        with raises(LeaseLostError):
+            self.may(lease, self.claim())
+        with raises(LeaseLostError):
+            self.stores.runs.ungate(self.claim(), fence=lease.fence)
+        assert self.noted() == {}
 
     def test_async_twins_of_requests_do_the_same(self) -> None:
-        (asked,) = self.ask(self.lease())
+        lease = self.lease()
+        (asked,) = self.ask(lease)
         runs = self.stores.runs
         where: dict[str, Any] = {"tenant": self.tenant}
 
         async def walk() -> list[Any]:
             found = await runs.arequest(asked.request_id, **where)
             granted = await runs.adecide(asked.request_id, grant=True, by="ann", reason="", **where)
-            return [found, granted, await runs.aapprovals(self.run_id, **where), await runs.agate(self.claim())]
+            gate = await runs.agate(self.claim(), fence=lease.fence)
+            await runs.aungate(self.claim(), fence=lease.fence)
+            return [found, granted, await runs.aapprovals(self.run_id, **where), gate]
 
         found, granted, approvals, gate = asyncio.run(walk())
         assert (found, approvals, gate) == (asked, (granted,), True)
