@@ -20,7 +20,7 @@ from django.db import OperationalError, connection
 from adk_django import runs, wakeups
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import AdkError, SettlementError
-from adk_django.models import IdempotencyKey, Run, RunLease
+from adk_django.models import IdempotencyKey, Run
 from adk_django.testing import EffectLog
 from tests.servers import LastingPostgres, RedisServer
 from tests.workers.crew import Worker
@@ -213,10 +213,9 @@ class Storm:
             time.sleep(0.25)
 
     def _settle(self, run_id: str) -> None:
-        stood = Run.objects.filter(run_id=run_id, status=RunStatus.UNDECIDED.value)
-        fence = RunLease.objects.get(run_id=run_id).fence
-        seen = runs.inspect(run_id, tenant=TENANT)
-        if RunLease.objects.get(run_id=run_id).fence > fence or not stood.exists():
+        row = Run.objects.filter(run_id=run_id, status=RunStatus.UNDECIDED.value).values_list("fence")
+        stood, seen = row.first(), runs.inspect(run_id, tenant=TENANT)
+        if stood is None or row.first() != stood:
             return  # somebody carries it on: what is in flight is under way
         for item in () if seen is None else seen.plan.indeterminate:
             claim: Any = item.claim
