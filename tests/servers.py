@@ -25,7 +25,10 @@ SETUPS: dict[str, dict[str, Any]] = {
     "": {},
     "persistent": {"CONN_MAX_AGE": 600, "CONN_HEALTH_CHECKS": True},
     "pool": {"OPTIONS": {"pool": {"min_size": 1, "max_size": 32, "timeout": 30}}},
-    "repeatable-read": {"OPTIONS": {"isolation_level": 2}},
+    # Django sets its `isolation_level` on transactions alone; a statement in autocommit takes the default.
+    "repeatable-read": {
+        "OPTIONS": {"isolation_level": 2, "options": "-c default_transaction_isolation=repeatable\\ read"}
+    },
     "prepared": {"CONN_MAX_AGE": 600, "OPTIONS": {"server_side_binding": True, "prepare_threshold": 0}},
     # As a pooler that hands out another server connection for each transaction wants it.
     "pooler": {"DISABLE_SERVER_SIDE_CURSORS": True, "OPTIONS": {"prepare_threshold": None}},

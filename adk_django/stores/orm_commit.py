@@ -16,10 +16,9 @@ from adk_django.stores.orm_base import lost
 from adk_django.stores.orm_claims import OrmIdempotencyStore
 from adk_django.stores.orm_rows import later, unavailable
 from adk_django.stores.orm_runs import OrmRunStore
-from adk_django.stores.sql import mapped, refuse_transaction, sqlstate
+from adk_django.stores.sql import mapped, refuse_transaction
 
 ATTEMPTS = 3
-_UNDONE = ("40001", "40P01")  # serialization failure, deadlock: nothing of the statement stands
 
 
 def commit(alias: str, writes: Writes, lease: RunLease, *, joined: bool) -> Written:
@@ -87,10 +86,10 @@ def _send(connection: BaseDatabaseWrapper, scope: Scope, writes: Writes, *, once
     for left in reversed(range(attempts)):
         try:
             return apply(connection, scope, writes, gated=True, forgets=(models.Checkpoint,) if writes.ends else ())
-        except (OperationalError, InterfaceError) as error:
+        except (OperationalError, InterfaceError):
             if broken := _broken(connection):
                 connection.close()
-            if not left or not (broken or sqlstate(error) in _UNDONE):
+            if not (left and broken):
                 raise
     raise AssertionError("a last attempt returns or raises")
 

@@ -7,7 +7,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from adk_django import models
 from adk_django.stores.runs import Due
-from adk_django.stores.sql import Dialect, Sql, both
+from adk_django.stores.sql import Dialect, Sql, both, serialized
 
 _OPEN = ", ".join(f"'{status}'" for status in models.OPEN)
 _NOW = "(SELECT at FROM now)"  # one instant, which an index can be searched by: the clock itself is another each time
@@ -42,9 +42,13 @@ def take_due(connection: BaseDatabaseWrapper, due: Due) -> list[tuple[str, str]]
         f"ORDER BY since LIMIT {room.text}) "
         f"UPDATE adk_runs SET wake_at = {later.text} WHERE id IN (SELECT id FROM taken) RETURNING tenant, run_id"
     )
-    with connection.cursor() as cursor:
-        cursor.execute(text, (*(value for arm in arms for value in arm.params), *room.params, *later.params))
-        return [(tenant, run_id) for tenant, run_id in cursor.fetchall()]
+
+    def send() -> list[tuple[str, str]]:
+        with connection.cursor() as cursor:
+            cursor.execute(text, (*(value for arm in arms for value in arm.params), *room.params, *later.params))
+            return [(tenant, run_id) for tenant, run_id in cursor.fetchall()]
+
+    return serialized(connection, send)
 
 
 def _fitting(dialect: Dialect, due: Due) -> list[Sql]:

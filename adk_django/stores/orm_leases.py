@@ -21,7 +21,7 @@ from adk_django.stores.base import LeaseStore
 from adk_django.stores.orm_apply import Scope
 from adk_django.stores.orm_base import OnAlias, lost
 from adk_django.stores.orm_rows import lease_of
-from adk_django.stores.sql import AT, Clock, Dialect, Sql, both, mapped, ready_now
+from adk_django.stores.sql import AT, Clock, Dialect, Sql, both, mapped, ready_now, serialized
 
 _FREE = (
     f"target.forgotten_at IS NULL AND (target.token IS NULL OR target.expires_at <= {AT.text}) AND target.fence >= %s"
@@ -170,8 +170,12 @@ class OrmLeaseStore(OnAlias, LeaseStore):
             dialect = Dialect(connections[self.alias])
             ready = ready_now(dialect, lease.tenant, lease.run_id)
             change = dialect.update(models.RunLease, changes, _held(dialect, lease))
-            with dialect.connection.cursor() as cursor:
-                cursor.execute(f"WITH {ready.text} {change.text}", ready.params + change.params)
+
+            def send() -> None:
+                with dialect.connection.cursor() as cursor:
+                    cursor.execute(f"WITH {ready.text} {change.text}", ready.params + change.params)
+
+            serialized(dialect.connection, send)
 
 
 def _held(dialect: Dialect, lease: RunLease) -> Sql:
@@ -189,7 +193,8 @@ def _changed(dialect: Dialect, tenant: str, run_id: str, change: Sql, *after: Sq
     live = f"coalesce(target.expires_at > {dialect.clock}, false) AS live"
     rows = models.RunLease.objects.using(dialect.connection.alias)
     if dialect.postgres:
-        return next(iter(rows.raw(f"{text} RETURNING target.*, {live}", params)), None)
+        returning = f"{text} RETURNING target.*, {live}"
+        return serialized(dialect.connection, lambda: next(iter(rows.raw(returning, params)), None))
     with transaction.atomic(using=dialect.connection.alias):
         with dialect.connection.cursor() as cursor:
             cursor.execute(text, params)

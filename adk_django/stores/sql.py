@@ -8,11 +8,11 @@ reads first and then wants to write is refused with "database is locked", howeve
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, router, transaction
@@ -21,11 +21,15 @@ from django.db.models import DateTimeField, Func, Model
 
 from adk_django.exceptions import ConfigurationError, StoreUnavailableError
 
+R = TypeVar("R")
+
 _SQLITE_INSTANT: Final = "'%%Y-%%m-%%d %%H:%%M:%%f'"
 _CLOCKS: Final = {"postgresql": "clock_timestamp()", "sqlite": f"strftime({_SQLITE_INSTANT}, 'now')"}
 IDLE_SECONDS: Final = 10
 
 _used: WeakKeyDictionary[BaseDatabaseWrapper, float] = WeakKeyDictionary()
+ATTEMPTS: Final = 20  # of one statement: each time it is refused, another was made
+_UNDONE: Final = ("40001", "40P01")  # serialization failure, deadlock: nothing of the statement stands
 _UNDEFINED: Final = ("42P01", "42703")  # undefined table, undefined column
 
 
@@ -188,9 +192,13 @@ def run_at_once(dialect: Dialect, head: Sequence[Sql], parts: Sequence[Part], co
     ctes = [*head, *(_cte(part) for part in parts)]
     counts = [f"(SELECT count(*) FROM {part.name})" for part in parts if part.counted]
     text = f"WITH {', '.join(item.text for item in ctes)} SELECT {', '.join([columns, *counts])} FROM ready"
-    with dialect.connection.cursor() as cursor:
-        cursor.execute(text, [value for item in ctes for value in item.params])
-        return cursor.fetchone()
+
+    def send() -> Any:
+        with dialect.connection.cursor() as cursor:
+            cursor.execute(text, [value for item in ctes for value in item.params])
+            return cursor.fetchone()
+
+    return serialized(dialect.connection, send)
 
 
 def _cte(part: Part) -> Sql:
@@ -267,6 +275,21 @@ def mapped(alias: str) -> Iterator[None]:
 
 def _undefined(error: DatabaseError) -> bool:
     return sqlstate(error) in _UNDEFINED or str(error).startswith(("no such table", "no such column"))
+
+
+def serialized(connection: BaseDatabaseWrapper, send: Callable[[], R]) -> R:
+    """Return what ``send``, one statement, comes to; send it again where others were in its way.
+
+    Where the product asks for REPEATABLE READ or more, a statement that waited for another's row is refused. In
+    autocommit nothing of it stands; in a transaction all of that has to be made again, by whoever opened it.
+    """
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            return send()
+        except OperationalError as error:
+            if not left or connection.in_atomic_block or sqlstate(error) not in _UNDONE:
+                raise
+    raise AssertionError("a last attempt returns or raises")
 
 
 def sqlstate(error: BaseException) -> str | None:

@@ -24,6 +24,7 @@ from adk_django.exceptions import (
     RunConflictError,
     StoreUnavailableError,
 )
+from adk_django.stores import sql
 from adk_django.stores.orm import OrmStores
 from tests.stores.in_database import age, stores_on
 
@@ -282,7 +283,7 @@ def test_a_commit_that_the_database_undid_is_sent_again_a_few_times(
     fault = Fault(refused(code), times=100)
     with connections["postgres"].execute_wrapper(fault), pytest.raises(StoreUnavailableError):
         stores.commit(Writes(claims=(claim(2),)), lease=lease)
-    assert fault.seen == 3
+    assert fault.seen == sql.ATTEMPTS
 
 
 @pytest.mark.parametrize("alias", ["postgres"], indirect=True)

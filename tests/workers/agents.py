@@ -3,8 +3,13 @@
 import os
 from pathlib import Path
 
+from django.conf import settings
+
 from adk_django.agents import register
 from tests.workers.scenes import agents
 
-for agent in agents(Path(os.environ["WORKERS_FOLDER"]), using="default"):
+# Transactional tools need the runs' own database.
+USING = None if "STORES" in settings.ADK else "default"
+
+for agent in agents(Path(os.environ["WORKERS_FOLDER"]), using=USING):
     register(agent)

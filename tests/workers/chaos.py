@@ -24,7 +24,20 @@ ADK: dict[str, Any] = {
     "TOOLS": {"time_limit_seconds": 12, "grace_seconds": 3},
     "CONTINUE": {"max_steps": 8},
 }
-SETUPS: dict[str, dict[str, Any]] = {"orm": {}}  # what each adds to `ADK`
+SETUPS: dict[str, dict[str, Any]] = {  # what each adds to `ADK`
+    "orm": {},
+    "redis": {
+        "STORES": {
+            kind: {"BACKEND": f"adk_django.stores.redis.Redis{name}Store", "OPTIONS": {"CACHE": "adk"}}
+            for kind, name in {
+                "checkpoints": "Checkpoint",
+                "leases": "Lease",
+                "idempotency": "Idempotency",
+                "history": "History",
+            }.items()
+        }
+    },
+}
 # The broker forgets; a server with stores, which is behind the cache alias `adk`, loses nothing it has answered for.
 SAVING = {"broker": (), "stores": ("--appendonly", "yes", "--appendfsync", "always")}
 

@@ -54,11 +54,22 @@ class Moody(ScriptedProvider):
         raise RuntimeError(f"no answer to {CANARY}")
 
 
-def agents(folder: Path, *, using: str) -> list[Agent]:
-    """Return one agent for each script. ``using`` is the alias on which transactional tools write."""
+def script_of(name: str, *, using: str | None) -> Script:
+    """Return a script. Where ``using`` is None there are no transactional tools, and mail goes out in their place."""
+    if using is not None:
+        return SCRIPTS[name]
+    return [
+        turn if isinstance(turn, str) else [("mail" if tool == "note" else tool, given) for tool, given in turn]
+        for turn in SCRIPTS[name]
+    ]
+
+
+def agents(folder: Path, *, using: str | None) -> list[Agent]:
+    """Return one agent for each script. ``using`` is the alias on which transactional tools write, None for none."""
     plain, roaming = _tools(Traces(folder), using), _tools(Roaming(folder), using)
     made = []
-    for name, script in SCRIPTS.items():
+    for name in SCRIPTS:
+        script = script_of(name, using=using)
         tools = roaming if name == "roams" else plain
         provider = Moody(script) if name == "moody" else ScriptedProvider(script)
         made.append(Agent(name, tools=tools, provider=provider, revision="1"))
@@ -105,7 +116,7 @@ class Roaming(Traces):
         time.sleep(random.uniform(0.0, 0.3))
 
 
-def _tools(traces: Traces, using: str) -> list[Tool]:
+def _tools(traces: Traces, using: str | None) -> list[Tool]:
     def booked(context: ToolContext, what: str) -> Any:
         return done(f"booked {what}") if traces.log.count(line_of("book", context)) else not_done
 
@@ -129,7 +140,6 @@ def _tools(traces: Traces, using: str) -> list[Tool]:
         traces.effect("search", context)
         return f"found {what}"
 
-    @tool("transactional", using=using)
     def note(what: str, context: ToolContext) -> str:
         Group.objects.using(using).create(name=f"{context.run_id}/{uuid.uuid4()}")
         traces.effect("note", context)
@@ -156,4 +166,5 @@ def _tools(traces: Traces, using: str) -> list[Tool]:
     def grow(what: str) -> str:
         return CANARY + "x" * LARGE
 
-    return [book, mail, touch, search, note, sing, fail, quit, trip, grow]
+    noting = [] if using is None else [tool("transactional", using=using)(note)]
+    return [book, mail, touch, search, *noting, sing, fail, quit, trip, grow]

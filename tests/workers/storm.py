@@ -23,8 +23,9 @@ from adk_django.exceptions import AdkError, SettlementError
 from adk_django.models import IdempotencyKey, Run
 from adk_django.testing import EffectLog
 from tests.servers import LastingPostgres, RedisServer
+from tests.workers.agents import USING
 from tests.workers.crew import Worker
-from tests.workers.scenes import ROAMS
+from tests.workers.scenes import script_of
 from tests.worlds import TENANT
 
 WORKERS = 3
@@ -258,7 +259,8 @@ class Storm:
                 found.faults.append(f"{row.run_id} is {row.status}: {row.reason}")
         if Run.objects.count() != len(self.ids):
             found.faults.append(f"{Run.objects.count()} runs of {len(self.ids)}")
-        asked = Counter(tool for turn in ROAMS if not isinstance(turn, str) for tool, _ in turn)
+        script = script_of("roams", using=USING)
+        asked = Counter(tool for turn in script if not isinstance(turn, str) for tool, _ in turn)
         claims = IdempotencyKey.objects.values_list("run_id", "turn", "position", "tool", "key")
         named = {f"{tool}/{run_id}/{key}": f"{run_id} {turn}.{at} {tool}" for run_id, turn, at, tool, key in claims}
         rows = Counter(name.split("/")[0] for name in Group.objects.values_list("name", flat=True))
