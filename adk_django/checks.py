@@ -160,6 +160,12 @@ def _stores(settings: conf.Settings) -> Iterator[CheckMessage]:
         yield from redis_checks.check_alias(alias)
     if "memory" not in found:
         yield from _database(settings)
+    if kinds["leases"].startswith("redis") and (settings.resume.max_live or settings.resume.max_live_per_tenant):
+        yield Warning(
+            "ADK['RESUME'] caps how many runs live at once, and leases in Redis are not counted: the caps do nothing.",
+            hint="Leave max_live and max_live_per_tenant out, or take all stores from adk_django.stores.orm.",
+            id="adk_django.W017",
+        )
 
 
 def _kind(path: str) -> str:

@@ -6,6 +6,7 @@ No task retries, counts down or waits: a run's row says when it is due, and `swe
 import logging
 import os
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from celery import Task, shared_task
@@ -55,13 +56,22 @@ def resume_run(self: Task[Any, Any], tenant: str, run_id: str) -> str:
 @shared_task(name="adk_django.sweep", ignore_result=True)
 def sweep() -> int:
     """Wake a worker for each run that is due; return how many wake-ups went out."""
-    return runs.sweep().sent
+    return _done(lambda: runs.sweep().sent)
 
 
 @shared_task(name="adk_django.prune", ignore_result=True)
 def prune() -> int:
     """Erase a batch of the runs that ended longer ago than they are kept; return how many."""
-    return len(runs.prune())
+    return _done(lambda: len(runs.prune()))
+
+
+def _done(work: Callable[[], int]) -> int:
+    """Return how much was done; none where it failed: the code of that is logged, and the next beat tries again."""
+    try:
+        return work()
+    except AdkError as error:
+        logger.warning("nothing done: %s", error.code)
+        return 0
 
 
 @worker_init.connect

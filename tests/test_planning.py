@@ -92,7 +92,10 @@ def test_looking_writes_nothing_and_asks_no_probe(place: str, log: list[str]) ->
         "checkpoints": ("put", "forget"),
         "leases": ("acquire", "renew", "release", "progressed", "revoke"),
         "history": ("append",),
-        "runs": ("create", "write", "decide", "request_cancel"),
+        "runs": (
+            *("create", "write", "decide", "request_cancel", "request_release"),
+            *("wake", "tell", "take_due", "prune", "gate"),
+        ),
     }.items():
         stores = broken(kind, **{verb: raises(AssertionError(verb)) for verb in verbs})(stores)
     assert plan_resume(stage.frontier, stores.idempotency).safe is False

@@ -162,3 +162,11 @@ def test_a_server_is_asked_where_the_database_is(server: Any) -> None:
     assert "W015" in ids(checks.check_servers(databases=["default"]))
     assert "W015" in ids(checks.check_deployment())
     assert checks.check_servers(databases=["postgres"]) == []
+
+
+def test_w017_caps_that_count_no_lease_in_redis(adk: Any) -> None:
+    for cap in ("max_live", "max_live_per_tenant"):
+        adk.ADK = {"STORES": STORES, "RESUME": {cap: 3}}
+        assert ids(checks.check_settings()) == ["W017"]
+    adk.ADK = {"RESUME": {"max_live": 3}}
+    assert checks.check_settings() == []
