@@ -1,6 +1,5 @@
 """What is wrong with the cache alias that runs are kept in, and what its server says of how it keeps them."""
 
-import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -8,9 +7,8 @@ from django.conf import settings as django_settings
 from django.core.checks import CheckMessage, Error, Warning
 
 from adk_django import conf
-from adk_django.exceptions import AdkError
+from adk_django.server_checks import in_time
 
-SECONDS: Final = 2.0  # that a check waits for a server
 PREFIX: Final = "adk_django.stores.redis."
 
 
@@ -53,23 +51,9 @@ def ask(alias: str) -> list[CheckMessage]:
 
     if refusal(alias):
         return []  # the checks of settings say so
-    answers: list[CheckMessage] = []
-    failures: list[str] = []
-
-    def asking() -> None:
-        try:
-            answers.extend(_answers(alias))
-        except (AdkError, OSError) as error:
-            failures.append(str(error).strip())
-
-    # A thread, because a server can fall silent at any point; a daemon, because it may be so for ever.
-    thread = threading.Thread(target=asking, name="adk-check", daemon=True)
-    thread.start()
-    thread.join(SECONDS)
-    if not (thread.is_alive() or failures):
-        return answers
-    said = failures[0] if failures else f"no answer within {SECONDS:g} seconds"
-    return [_unread(alias, f"could not be asked how it keeps runs: {said}")]
+    return in_time(
+        lambda: _answers(alias), lambda said: _unread(alias, f"could not be asked how it keeps runs: {said}")
+    )
 
 
 def _unread(alias: str, what: str) -> CheckMessage:

@@ -1,8 +1,7 @@
 """What a database says of how it keeps commits. Asked on a connection of its own, for two seconds at most."""
 
 import contextlib
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +11,9 @@ from django.db import Error as DatabaseError
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.connection import ConnectionDoesNotExist
+
+from adk_django.asynchronous import Left, in_thread
+from adk_django.exceptions import AdkError
 
 SECONDS: Final = 2.0  # that a check waits for a server
 BUSY_MILLISECONDS: Final = 5_000
@@ -27,30 +29,34 @@ def ask(alias: str) -> list[CheckMessage]:
     question = {"postgresql": _postgresql, "sqlite": _sqlite}.get(connection.vendor)
     if question is None:
         return []
-    answers: list[CheckMessage] = []
-    failures: list[str] = []
 
-    def asking() -> None:
-        try:
-            with _own(connection) as own:
-                answers.extend(question(alias, own))
-        except (DatabaseError, OSError) as error:
-            failures.append(str(error).strip())
+    def asking() -> Iterator[CheckMessage]:
+        with _own(connection) as own:
+            yield from question(alias, own)
 
-    # A thread, because a server can fall silent at any point; a daemon, because it may be so for ever.
-    thread = threading.Thread(target=asking, name="adk-check", daemon=True)
-    thread.start()
-    thread.join(SECONDS)
-    if not (thread.is_alive() or failures):
-        return answers
-    said = failures[0] if failures else f"no answer within {SECONDS:g} seconds"
-    return [
-        Warning(
+    def unanswered(said: str) -> CheckMessage:
+        return Warning(
             f"The database {alias!r} could not be asked how it keeps commits: {said}",
             hint=f"Once it answers: python manage.py check --tag adk_django --database {alias}",
             id="adk_django.W006",
         )
-    ]
+
+    return in_time(asking, unanswered)
+
+
+def in_time(
+    asking: Callable[[], Iterable[CheckMessage]], unanswered: Callable[[str], CheckMessage]
+) -> list[CheckMessage]:
+    """Return what ``asking`` a server comes to, or what ``unanswered`` makes of why nothing came of it in time.
+
+    On a thread, because a server can fall silent at any point; on a daemon one, because it may be so for ever.
+    """
+    try:
+        return in_thread(lambda: list(asking())).wait(SECONDS)
+    except Left:
+        return [unanswered(f"no answer within {SECONDS:g} seconds")]
+    except (DatabaseError, AdkError, OSError) as error:
+        return [unanswered(str(error).strip())]
 
 
 @contextlib.contextmanager
