@@ -180,9 +180,8 @@ class Writes:
     claims with their error set: they stay in flight. ``delta`` is the messages that ``frontier`` has beyond what the
     transcript holds at ``extends``. ``status`` None leaves it. With a status goes ``wake_at``, or the end of the first
     window of ``requests`` where that is sooner, unless the row's is no longer ``wake_seen``: then somebody asked for
-    another wake-up meanwhile, and it stays. A status other than quarantined also answers a requested
-    release. ``failed_save`` None leaves the
-    note, ``deaths`` None their number. ``ends`` forgets the frontier as well.
+    another wake-up meanwhile, and it stays. A status other than quarantined also answers a requested release.
+    ``failed_save`` None leaves the note, ``deaths`` None their number. ``ends`` forgets the frontier as well.
     """
 
     frontier: Checkpoint | None = None
