@@ -29,12 +29,17 @@ def check_sweep(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
     app = wakeups.product_app()
     if not wakeups.configured() or "Database" in str(app.conf.beat_scheduler):
         return []
-    if any(entry.get("task") == SWEEP for entry in (app.conf.beat_schedule or {}).values()):
+    entries = [entry for entry in (app.conf.beat_schedule or {}).values() if entry.get("task") == SWEEP]
+    queue = conf.get_settings().celery_queue
+    queues = {(entry.get("options") or {}).get("queue", app.conf.task_default_queue) for entry in entries}
+    if queue in queues or (entries and app.conf.task_routes):  # where routes lead is not looked at
         return []
+    found = f"sends sweeps to the queue {queues.pop()!r}, not to {queue!r}" if entries else "does not sweep"
+    options = f'"options": {{"queue": "{queue}"}}'
     return [
         Warning(
-            "Celery's beat_schedule does not sweep: a run whose worker died waits until somebody looks.",
-            hint=f'CELERY_BEAT_SCHEDULE = {{"adk": {{"task": "{SWEEP}", "schedule": 10}}}}, or run '
+            f"Celery's beat_schedule {found}: a run whose worker died waits until somebody looks.",
+            hint=f'CELERY_BEAT_SCHEDULE = {{"adk": {{"task": "{SWEEP}", "schedule": 10, {options}}}}}, or run '
             f"python manage.py adk_sweep --loop 10 and silence this check.",
             id="adk_django.W013",
         )

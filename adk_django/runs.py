@@ -245,7 +245,11 @@ def sweep(*, using: str | None = None) -> Swept:
             max_live_per_tenant=settings.resume.max_live_per_tenant,
         )
     )
-    return Swept(taken, wakeups.send(taken) if taken else 0)
+    sent = wakeups.send(taken) if taken else 0
+    if wakeups.configured():
+        for tenant, run_id in taken[sent:]:  # the broker is down: the next sweep is to try these again
+            stores.runs.wake(run_id, tenant=tenant)
+    return Swept(taken, sent)
 
 
 @sync_only

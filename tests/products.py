@@ -17,6 +17,9 @@ def celery_app(url: str, **conf: Any) -> Iterator[Celery]:
     wakeups._silent_until.clear()
     before, app = app_or_default(), Celery("product", broker=url, **conf)
     app.set_current()
+    if url == "memory://":  # which all apps of this process share
+        with app.connection_for_write() as connection, contextlib.closing(connection.SimpleQueue("adk")) as queue:
+            queue.clear()
     try:
         yield app
     finally:

@@ -382,7 +382,14 @@ def test_w013_nothing_sweeps(celery):
     celery(beat_schedule={"other": {"task": "product.tidy", "schedule": 1}})
     (found,) = celery_checks.check_sweep()
     assert ids([found]) == ["W013"]
-    celery(beat_schedule={"adk": {"task": "adk_django.sweep", "schedule": 10}})
+    entry = {"task": "adk_django.sweep", "schedule": 10}
+    celery(beat_schedule={"adk": entry})
+    (found,) = celery_checks.check_sweep()
+    assert "to the queue 'celery', not to 'adk'" in found.msg
+    assert '"options": {"queue": "adk"}' in found.hint
+    celery(beat_schedule={"adk": {**entry, "options": {"queue": "adk"}}})
+    assert celery_checks.check_sweep() == []
+    celery(beat_schedule={"adk": entry}, task_default_queue="adk")
     assert celery_checks.check_sweep() == []
     celery(beat_scheduler="django_celery_beat.schedulers:DatabaseScheduler")
     assert celery_checks.check_sweep() == []

@@ -69,9 +69,9 @@ def names(*quick: str) -> list[object]:
     return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in SCENARIOS]
 
 
-@pytest.fixture(params=["sync", "async"])
+@pytest.fixture(params=["sync", pytest.param("async", marks=pytest.mark.slow)])
 def asynchronous(request: pytest.FixtureRequest) -> bool:
-    """Return whether the runs of a test are driven on an event loop: each test does both."""
+    """Return whether the runs of a test are driven on an event loop: each test does both, the second where time is."""
     return bool(request.param == "async")
 
 

@@ -1,9 +1,10 @@
 """What adk_run and adk_resume share: carry a run on here, show how it goes, say how it stopped."""
 
 import contextlib
+import shlex
 from typing import Any
 
-from adk_django import runs
+from adk_django import runs, wakeups
 from adk_django.core.checkpoint import PendingCall
 from adk_django.core.decide import AskModel, Commit, Decision, Dispatch, Probe, Stop, Transact
 from adk_django.core.effects import Claim
@@ -58,6 +59,14 @@ def refuse_ended(record: RunRecord) -> None:
     if record.status.ended:
         how = f"{record.status}: {record.reason}" if record.reason else record.status.value
         raise Refusal(f"run {record.run_id} has ended as {how}", exit_code=1, code="run-ended")
+
+
+def handed_on(run_id: str, tenant: str) -> str:
+    """Return what became of a run that is left to a worker."""
+    if wakeups.configured():
+        return "handed to a worker"
+    command = f"adk_resume {shlex.quote(run_id)} --tenant {shlex.quote(tenant)}"
+    return f"due, and nobody is woken: the product's Celery app names no broker; {command} carries it on here"
 
 
 def stands_still(run_id: str, status: str, reason: str) -> Refusal:

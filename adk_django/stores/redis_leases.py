@@ -24,7 +24,7 @@ class RedisLeaseStore(InCache, LeaseStore):
             case ["held", fence, by, until]:
                 raise ResumeConflictError(run_id=run_id, holder=named(by), until=instant(until), fence=int(fence))
             case ["floor", fence]:
-                raise _behind(run_id, int(fence), floor)
+                raise _behind(tenant, run_id, int(fence), floor)
         _, fence, at, until, deaths, took_over = said
         lease = RunLease(
             tenant, run_id, holder, token, int(fence), instant(at), instant(until), int(deaths), took_over == "1"
@@ -49,7 +49,7 @@ class RedisLeaseStore(InCache, LeaseStore):
             seen = rows.values_list("fence", flat=True).first()
             if seen is not None:
                 self.stands(lease)  # or somebody took it over while the row was locked
-                raise _behind(lease.run_id, lease.fence, seen)
+                raise _behind(lease.tenant, lease.run_id, lease.fence, seen)
             gone = models.RunLease.objects.using(alias).filter(**of_run, forgotten_at__isnull=False)
             if gone.exists():
                 raise RunForgottenError
@@ -106,9 +106,9 @@ class RedisLeaseStore(InCache, LeaseStore):
         self.call(scripts.STAMP, tenant, run_id, fence)
 
 
-def _behind(run_id: str, following: int, seen: int) -> FenceLostError:
+def _behind(tenant: str, run_id: str, following: int, seen: int) -> FenceLostError:
     message = (
         f"run {run_id} has seen fence {seen}; the next in Redis is only {following}: what it kept is lost or old; "
-        f"adk_release {run_id} --lease lets it go on above that"
+        f"adk_release {run_id} --tenant {tenant} --reason TEXT --lease lets it go on above that"
     )
     return FenceLostError(message, fence=seen)

@@ -64,6 +64,7 @@ def failing(suite: type[StoreConformance]) -> set[str]:
     return failed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_suite_finds(fault: str, redis: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     suite, name, sound, broken = FAULTS[fault]

@@ -7,7 +7,7 @@ from django.core.management.base import CommandParser
 from adk_django import runs
 from adk_django.exceptions import CheckpointNotFoundError
 from adk_django.management import facts
-from adk_django.management.driving import DrivingCommand, refuse_ended, stands_still
+from adk_django.management.driving import DrivingCommand, handed_on, refuse_ended, stands_still
 from adk_django.planning import Inspection, describe, moves, refuse_resume
 
 
@@ -40,7 +40,7 @@ class Command(DrivingCommand):
         refuse_ended(seen.record)
         if options["enqueue"]:
             runs.resume(run_id, tenant=tenant, enqueue=True, using=self.using)
-            self.say("handed to a worker")
+            self.say(handed_on(run_id, tenant))
         elif options["dry_run"]:
             self._would_carry_on(seen, accepted)
         else:

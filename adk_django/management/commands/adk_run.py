@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from adk_django import agents, runs
-from adk_django.management.driving import DrivingCommand, refuse_ended
+from adk_django.management.driving import DrivingCommand, handed_on, refuse_ended
 
 
 class Command(DrivingCommand):
@@ -42,6 +42,6 @@ class Command(DrivingCommand):
         if options["enqueue"]:
             if not started.created:
                 runs.resume(started.run_id, tenant=tenant, enqueue=True, using=self.using)
-            self.say("handed to a worker")
+            self.say(handed_on(started.run_id, tenant))
             return
         self.carry_on(started.run_id, tenant=tenant)
