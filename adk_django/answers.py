@@ -26,7 +26,7 @@ from adk_django.exceptions import (
     RequestNotFoundError,
     SettlementError,
 )
-from adk_django.planning import inspection
+from adk_django.inspection import inspection
 from adk_django.resumer import not_registered
 from adk_django.runner import AgentRunner
 from adk_django.stores.bundle import Stores

@@ -6,11 +6,11 @@ transaction. What drives a run refuses one. Every function takes ``using``, the 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from adk_django import wakeups
-from adk_django.agents import Agent, get_agent, is_registered, registered
+from adk_django.agents import Agent, get_agent, is_registered
 from adk_django.answers import (
     acancel,
     adecide,
@@ -27,17 +27,16 @@ from adk_django.answers import (
     settle,
 )
 from adk_django.asynchronous import in_pool, sync_only, twin_of
+from adk_django.background import Swept, aprune, asweep, carry_on, prune, sweep
 from adk_django.conf import get_settings
-from adk_django.core.checkpoint import CHECKPOINT_FORMAT
 from adk_django.core.decide import Probe
-from adk_django.core.lease import DAY_SECONDS
 from adk_django.core.record import RunRecord, RunStatus
-from adk_django.exceptions import CrowdedError, ResumeError, RunConflictError
-from adk_django.planning import Inspection, inspection, moves, refuse_resume
-from adk_django.ports import Leave, Watch
+from adk_django.exceptions import ResumeError, RunConflictError
+from adk_django.inspection import Inspection, inspection, moves
+from adk_django.planning import refuse_resume
+from adk_django.ports import Watch
 from adk_django.resumer import not_registered
 from adk_django.runner import AgentRunner, RunResult, result_of
-from adk_django.stores.runs import Due
 
 __all__ = [
     "StartedRun",
@@ -188,71 +187,6 @@ def _enqueue(runner: AgentRunner, run_id: str, tenant: str) -> RunResult:
 
 
 @sync_only
-def carry_on(
-    run_id: str, *, tenant: str, worker: str, leave: Leave | None = None, using: str | None = None
-) -> RunResult | None:
-    """Carry a run on as a background worker does, until it stands still or ``leave`` says so; return how it stopped.
-
-    Return None where it has ended, where this process cannot carry it on (a cancel is done all the same), and where
-    more runs live than ``RESUME`` allows: a sweep finds it again. Raise what `resume` raises.
-    """
-    runner = AgentRunner(using=using)
-    record, caps = runner.stores.runs.get(run_id, tenant=tenant), get_settings().resume
-    if record is None or record.status.ended:
-        return None
-    agent = get_agent(record.agent) if is_registered(record.agent) else None
-    if agent is None or not agent.carries(record.revision):
-        if record.cancel_requested_at is not None:  # which needs no agent
-            fulfil(run_id, tenant=tenant, worker=worker, using=using)
-        return None
-    leases = runner.stores.leases.within(max_live=caps.max_live, max_live_per_tenant=caps.max_live_per_tenant)
-    runner.stores = replace(runner.stores, leases=leases)
-    try:
-        carried = runner.take(runner.in_force(agent), run_id, tenant, worker)
-    except CrowdedError:
-        return None
-    return runner.resume(agent, run_id, tenant=tenant, carried=carried, leave=leave)
-
-
-@dataclass(frozen=True)
-class Swept:
-    """What a sweep did: the (tenant, run id) of each run it took, and how many wake-ups went out."""
-
-    taken: tuple[tuple[str, str], ...]
-    sent: int
-
-
-@sync_only
-def sweep(*, using: str | None = None) -> Swept:
-    """Take a batch of the runs that are due and wake a worker for each.
-
-    Due are runs whose worker died, answers not yet carried on and wake-ups whose time has come, of agents, revisions
-    and formats that this process can carry on. Any number of sweeps may run at once.
-    """
-    stores, settings = AgentRunner(using=using).stores, get_settings()
-    definitions = {
-        name: frozenset((agent.pinned_revision, *agent.accepts))
-        for agent in registered()
-        for name in (agent.name, *agent.aliases)
-    }
-    taken = stores.runs.take_due(
-        Due(
-            limit=settings.resume.batch,
-            definitions=definitions,
-            format_version=CHECKPOINT_FORMAT,
-            again_seconds=settings.leases.ttl_seconds,
-            max_live=settings.resume.max_live,
-            max_live_per_tenant=settings.resume.max_live_per_tenant,
-        )
-    )
-    sent = wakeups.send(taken) if taken else 0
-    if wakeups.configured():
-        for tenant, run_id in taken[sent:]:  # the broker is down: the next sweep is to try these again
-            stores.runs.wake(run_id, tenant=tenant)
-    return Swept(taken, sent)
-
-
-@sync_only
 def inspect(run_id: str, *, tenant: str, using: str | None = None) -> Inspection | None:
     """Return all that is recorded of a run and what carrying it on would involve, or None. Writes nothing, asks no
     probe."""
@@ -294,19 +228,6 @@ async def aresume(run_id: str, *, tenant: str, agent: Agent | str | None = None,
     return await runner.aresume(_agent(agent), run_id, tenant=tenant, **options)
 
 
-@sync_only
-def prune(*, using: str | None = None) -> tuple[tuple[str, str], ...]:
-    """Erase a batch of the runs that ended longer ago than ``RETENTION`` keeps them; return tenant and id of each.
-
-    Runs that have not ended are never erased. The id of one that was cannot be started again.
-    """
-    settings = get_settings()
-    stores = AgentRunner(using=using).stores
-    return stores.runs.prune(seconds=settings.retention.ended_days * DAY_SECONDS, limit=settings.resume.batch)
-
-
 astart = twin_of(start)
-aprune = twin_of(prune)
-asweep = twin_of(sweep)
 ainspect = twin_of(inspect)
 alist_runs = twin_of(list_runs)

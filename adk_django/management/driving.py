@@ -11,9 +11,9 @@ from adk_django.core.effects import Claim
 from adk_django.core.record import RunRecord, RunStatus, Writes
 from adk_django.core.state import RunState
 from adk_django.exceptions import ProviderError
+from adk_django.inspection import moves
 from adk_django.management import facts
 from adk_django.management.base import AdkCommand, Refusal
-from adk_django.planning import moves
 from adk_django.runner import RunResult
 
 

@@ -8,7 +8,7 @@ from adk_django.core.effects import Outcome
 from adk_django.core.messages import Usage
 from adk_django.core.plan import Resumption
 from adk_django.core.record import RunRecord
-from adk_django.planning import Inspection
+from adk_django.inspection import Inspection
 
 EVIDENCE_CHARACTERS: Final = 2_000  # shown of an outcome that came too late
 

@@ -6,9 +6,10 @@ from django.core.management.base import CommandParser
 
 from adk_django import runs
 from adk_django.exceptions import CheckpointNotFoundError
+from adk_django.inspection import Inspection, moves
 from adk_django.management import facts
 from adk_django.management.driving import DrivingCommand, handed_on, refuse_ended, stands_still
-from adk_django.planning import Inspection, describe, moves, refuse_resume
+from adk_django.planning import describe, refuse_resume
 
 
 class Command(DrivingCommand):
