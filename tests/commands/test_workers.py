@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from adk_django.models import Run, RunEvent, RunLease
+from adk_django.models import IdempotencyKey, Run, RunEvent, RunLease
 from adk_django.stores.orm import OrmLeaseStore
 from tests.commands.support import TENANT, begin, command, one_line, popen
 from tests.commands.test_resume import ON_DEFAULT
@@ -112,3 +112,19 @@ def test_what_a_worker_could_not_carry_on_is_not_handed_to_one(agent, code):
     ended = command("adk_resume", "r", "--enqueue")
     assert (ended.code, one_line(ended.err)) == (code, True)
     assert Run.objects.get().wake_at is None
+
+
+@ON_DEFAULT
+def test_settling_a_call_whose_worker_holds_the_run_says_so():
+    begin("doubter", "r")
+    lease = OrmLeaseStore().acquire("r", tenant=TENANT, holder="busy", ttl_seconds=60)
+    IdempotencyKey.objects.update(fence=lease.fence)
+    asked = ("adk_settle", "r", "1.1", "--as", "completed", "--reason", "seen")
+    ended = command(*asked)
+    assert (ended.code, ended.err) == (0, "")
+    settled, note = ended.out.splitlines()
+    assert settled == "call 1.1 (vanish) of run r is settled as done"
+    assert note.startswith("note: busy holds the run until ")
+    assert command(*asked, "--format", "json").json["holder"] == "busy"
+    OrmLeaseStore().release(lease)
+    assert command(*asked).out.splitlines() == [settled]
