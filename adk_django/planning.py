@@ -138,7 +138,7 @@ def disposition(item: Resumption, seen: Inspection) -> str:
         facts.append(f"twin of call {item.twin_of}")
     if item.disposition is ToolDisposition.INDETERMINATE:
         facts.append(f"in flight since {_at(claim.begun_at)} by {claim.holder or 'unknown'}, attempt {claim.attempt}")
-        facts.append(f"deadline {_at(claim.deadline_at)}")
+        facts += [f"key {claim.key}", f"deadline {_at(claim.deadline_at)}"]
         facts += [f"error {claim.error}"] if claim.error else []
         facts += ["probe available"] if item.call.tool in seen.probes and not claim.contested else []
     if claim.contested:

@@ -50,11 +50,10 @@ class Command(AdkCommand):
         self.say(f"call {claim.slot} ({claim.tool}) of run {claim.run_id} is settled as {claim.state}")
         seen = runs.inspect(options["run"], tenant=options["tenant"], using=self.using)
         if seen is not None and seen.lease is not None and seen.live and seen.lease.fence == claim.fence:
-            self.facts |= {"holder": seen.lease.holder, "until": seen.lease.expires_at.isoformat()}
-            self.say(
-                f"note: {seen.lease.holder} holds the run until {seen.lease.expires_at.isoformat()}; if it is alive and "
-                f"making this call, what it returns is what the model is told"
-            )
+            until = seen.lease.expires_at.isoformat()
+            self.facts |= {"holder": seen.lease.holder, "until": until}
+            making = "if it is alive and making this call, what it returns is what the model is told"
+            self.say(f"note: {seen.lease.holder} holds the run until {until}; {making}")
 
     def _probe(self, run_id: str, call: Any, **options: Any) -> Claim:
         reply, claim = runs.probe(run_id, call, **options)
