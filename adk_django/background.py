@@ -91,7 +91,10 @@ def prune(*, using: str | None = None) -> tuple[tuple[str, str], ...]:
     """
     settings = get_settings()
     stores = AgentRunner(using=using).stores
-    return stores.runs.prune(seconds=settings.retention.ended_days * DAY_SECONDS, limit=settings.resume.batch)
+    gone = stores.runs.prune(seconds=settings.retention.ended_days * DAY_SECONDS, limit=settings.resume.batch)
+    for tenant, run_id in gone:
+        stores.erased(tenant, run_id)
+    return gone
 
 
 asweep = twin_of(sweep)

@@ -48,6 +48,9 @@ class Stores:
         A roll-back would undo what is recorded of effects that stay.
         """
 
+    def erased(self, tenant: str, run_id: str) -> None:
+        """Let go of what is kept elsewhere of a run whose rows were erased. What stays is its fence."""
+
     def commit(self, writes: Writes, *, lease: RunLease, joined: bool = False) -> Written:
         """Write all of ``writes`` under the lease's fence; return what stands.
 

@@ -3,10 +3,12 @@
 from contextlib import suppress
 
 from adk_django import models
+from adk_django.core.checkpoint import HistoryHandle
 from adk_django.core.lease import RunLease
 from adk_django.core.record import Writes, Written
 from adk_django.exceptions import RunLeaseError, StoreUnavailableError
 from adk_django.stores.bundle import Stores
+from adk_django.stores.redis_client import keys_of, mapped, transcript_key
 from adk_django.stores.redis_leases import RedisLeaseStore
 from adk_django.stores.sql import alias_for, refuse_transaction
 
@@ -19,6 +21,11 @@ class RedisStores(Stores):
 
     def refuse_transaction(self) -> None:
         refuse_transaction(alias_for(models.Run, getattr(self.runs, "using", None)))
+
+    def erased(self, tenant: str, run_id: str) -> None:
+        _, *keys = keys_of(tenant, run_id)  # all but the lease, whose fence outlives its run
+        with mapped(self.leases.cache):
+            self.leases.client.delete(*keys, transcript_key(tenant, run_id, HistoryHandle.generation))
 
     def commit(self, writes: Writes, *, lease: RunLease, joined: bool = False) -> Written:
         """Write all of ``writes`` under the lease's fence, as `Stores.commit` does; return what stands.

@@ -1,16 +1,22 @@
 """What the run's database is told by stores that are not in it: who holds the run, who answered, and that it is due."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from adk_django import runs
 from adk_django.core.effects import Claim, EffectClass, Outcome, OutcomeKind, Slot
 from adk_django.core.record import Answer, RunRecord, RunStatus, Writes
 from adk_django.exceptions import FenceLostError, LeaseLostError, RunForgottenError, StoreUnavailableError
 from adk_django.models import Run, RunEvent, RunLease
+from adk_django.stores import IN_REDIS
 from adk_django.stores.bundle import Stores
+from adk_django.stores.redis_client import keys_of
 from adk_django.stores.sql import Clock
+from tests.scenarios import SCENARIOS, log_at
 from tests.stores.in_redis import age_redis, stores_in_redis
+from tests.worlds import TENANT, World, finish
 
 RUN = {"tenant": "acme", "run_id": "run_1"}
 
@@ -131,3 +137,17 @@ def test_a_claim_is_noted_before_it_is_made_and_the_note_of_one_given_back_is_go
     stores.commit(Writes(abandoned=(claim,)), lease=lease)
     assert stores.runs.get("run_1", tenant="acme").claimed == {}
     assert stores.idempotency.look_up("run_1", tenant="acme") == ()
+
+
+def test_of_a_run_that_is_erased_redis_keeps_the_fence_alone(redis: Any, settings: Any, tmp_path: Path) -> None:
+    settings.ADK = {"STORES": {name: {"BACKEND": path} for name, path in IN_REDIS.items()}}
+    world = World("redis")
+    assert finish(world, SCENARIOS["book_search"], log_at(tmp_path), "erased").status is RunStatus.COMPLETED
+    kept = {key.decode() for key in redis.keys("*")}
+    assert len(kept) == 3  # the frontier went when the run ended
+    assert runs.prune() == ()
+    Run.objects.update(updated_at="2020-01-01T00:00:00+00:00")
+    assert runs.prune() == ((TENANT, "erased"),)
+    assert [key.decode() for key in redis.keys("*")] == [keys_of(TENANT, "erased")[0]]
+    with pytest.raises(RunForgottenError):
+        finish(world, SCENARIOS["book_search"], log_at(tmp_path), "erased")
