@@ -124,11 +124,10 @@ class Storm:
         children = children_of(worker.pid)
         if self._dice.random() < 0.5:
             worker.kill()
-            self._harmed("parent", worker.pid, *children)
-        else:  # its children finish what they are at
+        else:  # some of its children die of it, in the middle of a call; others finish what they are at
             worker.signal(signal.SIGKILL)
             worker.process.wait()
-            self._harmed("parent", worker.pid)
+        self._harmed("parent", worker.pid, *children)
         self._graves.append(worker)
         self._hire()
 

@@ -7,11 +7,12 @@ import sys
 import pytest
 
 from tests.servers import PROJECT_DIR
+from tests.workers.chaos import SETUPS
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("setup", ["orm"])  # the other of SETUPS by hand: python -m tests.workers.chaos --setup redis
+@pytest.mark.parametrize("setup", SETUPS)
 def test_every_run_comes_to_its_end_and_no_effect_happens_twice(setup: str, capfd: pytest.CaptureFixture[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.workers.chaos", "--setup", setup],
