@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from weakref import WeakSet
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
@@ -26,6 +27,7 @@ S = TypeVar("S")
 
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
+_pooled: WeakSet[BaseDatabaseWrapper] = WeakSet()  # what the threads of the pool have opened
 
 
 def refuse_on_loop(name: str) -> None:
@@ -124,6 +126,7 @@ def _closing(function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         return function(*args, **kwargs)
     finally:
         for connection in connections.all(initialized_only=True):
+            _pooled.add(connection)
             if getattr(connection, "is_in_memory_db", bool)():
                 BaseDatabaseWrapper.close(connection)
             else:
@@ -150,17 +153,21 @@ def _get_pool() -> ThreadPoolExecutor:
 
 
 def forget_pool() -> None:
-    """Let go of the pool; its threads end."""
+    """Let go of the pool: its threads end what they are at, and their connections are closed."""
     global _pool
     with _lock:
         pool, _pool = _pool, None
     if pool is not None:
-        pool.shutdown(wait=False)
+        pool.shutdown()
+        while _pooled:  # no thread is left that uses them
+            connection = _pooled.pop()
+            connection.inc_thread_sharing()
+            BaseDatabaseWrapper.close(connection)
 
 
 def _after_fork() -> None:
-    global _lock, _pool
-    _lock, _pool = threading.Lock(), None
+    global _lock, _pool, _pooled
+    _lock, _pool, _pooled = threading.Lock(), None, WeakSet()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -24,7 +24,7 @@ PROJECT_DIR = Path(__file__).resolve().parent.parent
 SETUPS: dict[str, dict[str, Any]] = {
     "": {},
     "persistent": {"CONN_MAX_AGE": 600, "CONN_HEALTH_CHECKS": True},
-    "pool": {"OPTIONS": {"pool": {"min_size": 1, "max_size": 32, "timeout": 30}}},
+    "pool": {"OPTIONS": {"pool": {"min_size": 1, "max_size": 32, "timeout": 10}}},
     # Django sets its `isolation_level` on transactions alone; a statement in autocommit takes the default.
     "repeatable-read": {
         "OPTIONS": {"isolation_level": 2, "options": "-c default_transaction_isolation=repeatable\\ read"}

@@ -12,7 +12,7 @@ import pytest
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connections, transaction
 
-from adk_django import runs
+from adk_django import asynchronous, runs
 from adk_django.asynchronous import forget_pool
 from adk_django.core.effects import arguments_digest
 from adk_django.core.record import ApprovalState, RunStatus, Writes, Written
@@ -186,3 +186,13 @@ def test_a_run_is_not_driven_inside_a_transaction_of_its_caller(alias: str, log:
         transaction.set_rollback(True, using=alias)
     assert created and record.run_id == "joined"
     assert stage.stores.runs.get("joined", tenant=TENANT) is None
+
+
+def test_a_pool_that_is_forgotten_leaves_no_connection(alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connections.settings[alias], "CONN_MAX_AGE", None)
+    forget_pool()
+    asyncio.run(World(alias).stores().runs.anow())
+    (kept,) = asynchronous._pooled
+    assert kept.connection is not None
+    forget_pool()
+    assert kept.connection is None

@@ -329,11 +329,13 @@ def test_a_database_that_does_not_come_back_is_unavailable(stores: OrmStores, le
     connection = connections["postgres"]
     settings = dict(connection.settings_dict)
     connection.close()
+    connection.close_pool()  # which would still know where it was
     connection.settings_dict["PORT"] = "1"
     try:
         with pytest.raises(StoreUnavailableError):
             stores.commit(Writes(claims=(claim(1),)), lease=lease)
     finally:
+        connection.close_pool()
         connection.settings_dict.update(settings)
     assert found(stores, 1) is None
 
