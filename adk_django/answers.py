@@ -100,13 +100,15 @@ def settle(
     outcome: Any = None,
     by: str,
     reason: str,
+    attempt: int | None = None,
     using: str | None = None,
 ) -> Claim:
     """Answer, once and on the record, whether an indeterminate call happened; the run is woken.
 
     ``answer`` is "completed", with the ``outcome`` the model is told, or "never_ran". Raise SettlementError if the call
-    is not in doubt, was answered otherwise, or may still happen (never_ran before its deadline, naming the instant);
-    CheckpointNotFoundError if there is no such run; ValueError for another answer or a ``call`` that is no slot.
+    is not in doubt, was answered otherwise, may still happen (never_ran before its deadline, naming the instant), or is
+    no longer at ``attempt``, the one that the person looked at; CheckpointNotFoundError if there is no such run;
+    ValueError for another answer or a ``call`` that is no slot.
     """
     if answer not in ANSWERS:
         raise ValueError(f"answer {answer!r}: expected 'completed' or 'never_ran'")
@@ -125,6 +127,7 @@ def settle(
         outcome=told,
         by=by,
         reason=runner.checkpointer.mask(reason),
+        attempt=attempt,
     )
     wake(runner.stores, tenant, run_id)
     return claim

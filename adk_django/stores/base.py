@@ -182,14 +182,24 @@ class IdempotencyStore(SyncVerbs, ABC):
 
     @abstractmethod
     def settle(
-        self, run_id: str, slot: Slot, *, tenant: str, answer: Answer, outcome: Outcome | None, by: str, reason: str
+        self,
+        run_id: str,
+        slot: Slot,
+        *,
+        tenant: str,
+        answer: Answer,
+        outcome: Outcome | None,
+        by: str,
+        reason: str,
+        attempt: int | None = None,
     ) -> Claim:
         """Answer for a call in flight, once, by compare-and-set and under no fence; return the claim as it stands.
 
         ``Answer.DONE`` needs an outcome. The same answer again, with the same outcome, is a quiet success. Raise
         SettlementError if there is no such call, if it was answered otherwise or has its outcome, or, for
         ``Answer.NOT_DONE``, before its deadline, naming the instant, and where its late outcome is on record, which
-        will settle the call. A contested claim takes one more answer, either.
+        will settle the call. A contested claim takes one more answer, either. ``attempt`` is the one that was looked
+        at: raise SettlementError if the call is at another.
         """
 
     @abstractmethod

@@ -15,7 +15,7 @@ from adk_django.exceptions import (
 )
 from adk_django.stores.base import IdempotencyStore
 from adk_django.stores.memory_space import ClaimRow, InSpace, RunRows
-from adk_django.stores.shared import tell_contradiction, was_settled_before
+from adk_django.stores.shared import moved_on, tell_contradiction, was_settled_before
 
 
 class MemoryIdempotencyStore(InSpace, IdempotencyStore):
@@ -105,7 +105,16 @@ class MemoryIdempotencyStore(InSpace, IdempotencyStore):
         return row.read() if ours else None
 
     def settle(
-        self, run_id: str, slot: Slot, *, tenant: str, answer: Answer, outcome: Outcome | None, by: str, reason: str
+        self,
+        run_id: str,
+        slot: Slot,
+        *,
+        tenant: str,
+        answer: Answer,
+        outcome: Outcome | None,
+        by: str,
+        reason: str,
+        attempt: int | None = None,
     ) -> Claim:
         text = None if outcome is None else outcome.encoded()
         with self.space.lock:
@@ -116,6 +125,8 @@ class MemoryIdempotencyStore(InSpace, IdempotencyStore):
             if answer is Answer.UNKNOWN or (answer is Answer.DONE) != (outcome is not None):
                 raise SettlementError(f"call {slot} is settled as done, with its outcome, or as not done")
             claim = row.claim
+            if attempt not in (None, claim.attempt):
+                raise moved_on(claim)
             if claim.state is not ClaimState.IN_FLIGHT:
                 if claim.settled_at is not None and row.outcome == text:
                     return row.read()

@@ -14,7 +14,7 @@ from adk_django.stores.orm_apply import Applied, Scope, apply
 from adk_django.stores.orm_base import OnAlias, lost
 from adk_django.stores.orm_call_parts import acceptable, of_slot, settled, told, woken
 from adk_django.stores.orm_rows import claim_of, same
-from adk_django.stores.shared import tell_contradiction, was_settled_before
+from adk_django.stores.shared import moved_on, tell_contradiction, was_settled_before
 from adk_django.stores.sql import AT, Clock, Dialect, Part, Sql, mapped, run_joined
 
 _OPEN_TO_EVIDENCE = (
@@ -84,16 +84,27 @@ class OrmIdempotencyStore(OnAlias, IdempotencyStore):
         return found
 
     def settle(
-        self, run_id: str, slot: Slot, *, tenant: str, answer: Answer, outcome: Outcome | None, by: str, reason: str
+        self,
+        run_id: str,
+        slot: Slot,
+        *,
+        tenant: str,
+        answer: Answer,
+        outcome: Outcome | None,
+        by: str,
+        reason: str,
+        attempt: int | None = None,
     ) -> Claim:
         if answer is Answer.UNKNOWN or (answer is Answer.DONE) != (outcome is not None):
             raise SettlementError(f"call {slot} is settled as done, with its outcome, or as not done")
         with mapped(self.alias):
-            won = self._settle(run_id, slot, tenant, answer, outcome, by, reason)
+            won = self._settle(run_id, slot, tenant, answer, outcome, by, reason, attempt)
             rows = self._rows(run_id, tenant, turn=slot.turn, position=slot.position)
         if not rows:
             raise CallNotFoundError(f"run {run_id} has no call {slot} on record")
         (found,) = rows
+        if not won and attempt not in (None, found.attempt):
+            raise moved_on(found)
         if won or (found.settled_at and found.state is not ClaimState.IN_FLIGHT and same(found.outcome, outcome)):
             return found
         if found.settles_by_evidence:
@@ -158,11 +169,22 @@ class OrmIdempotencyStore(OnAlias, IdempotencyStore):
         )
 
     def _settle(
-        self, run_id: str, slot: Slot, tenant: str, answer: Answer, outcome: Outcome | None, by: str, reason: str
+        self,
+        run_id: str,
+        slot: Slot,
+        tenant: str,
+        answer: Answer,
+        outcome: Outcome | None,
+        by: str,
+        reason: str,
+        attempt: int | None,
     ) -> bool:
         dialect, (turn, position) = Dialect(connections[self.alias]), slot
+        looked_at = {} if attempt is None else {"attempt": attempt}
         where = (
-            dialect.is_(models.IdempotencyKey, turn=turn, position=position, state=ClaimState.IN_FLIGHT.value),
+            dialect.is_(
+                models.IdempotencyKey, turn=turn, position=position, state=ClaimState.IN_FLIGHT.value, **looked_at
+            ),
             acceptable(answer),
         )
         answered = dialect.update(models.IdempotencyKey, settled(answer, outcome, by, reason), *where)

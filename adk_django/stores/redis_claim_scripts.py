@@ -145,10 +145,11 @@ SETTLE: Final = (
     HEAD
     + _CLAIMS
     + """
-local slot, outcome, state, holds, by, reason = unpack(ARGV)
+local slot, outcome, state, holds, by, reason, attempt = unpack(ARGV)
 local row, damaged, raw = read(slot)
 if damaged then return {'damaged', slot} end
 if not row then return {'none'} end
+if attempt ~= NULL and attempt ~= row.attempt then return {'moved', slot, raw} end
 if row.state ~= IN_FLIGHT then
   if row.settled_at ~= NULL and row.outcome == outcome then return {'ok', slot, raw} end
   return {'before', slot, raw}

@@ -22,7 +22,7 @@ from adk_django.stores import sql
 from adk_django.stores.base import IdempotencyStore
 from adk_django.stores.orm_call_parts import woken
 from adk_django.stores.redis_client import InCache, instant, keys_of, mapped, milliseconds, text_of
-from adk_django.stores.shared import readable, tell_contradiction, was_settled_before
+from adk_django.stores.shared import moved_on, readable, tell_contradiction, was_settled_before
 
 _NULL = "null"
 _PLAIN = ("key", "tool", "guaranteed", "digest", "token", "request_id", "attempt", "limit_seconds", "error", "holder")
@@ -88,16 +88,27 @@ class RedisIdempotencyStore(InCache, IdempotencyStore):
         return found
 
     def settle(
-        self, run_id: str, slot: Slot, *, tenant: str, answer: Answer, outcome: Outcome | None, by: str, reason: str
+        self,
+        run_id: str,
+        slot: Slot,
+        *,
+        tenant: str,
+        answer: Answer,
+        outcome: Outcome | None,
+        by: str,
+        reason: str,
+        attempt: int | None = None,
     ) -> Claim:
         if answer is Answer.UNKNOWN or (answer is Answer.DONE) != (outcome is not None):
             raise SettlementError(f"call {slot} is settled as done, with its outcome, or as not done")
-        asked = (str(slot), *_outcome(outcome), codec.encode(by), codec.encode(reason))
+        asked = (str(slot), *_outcome(outcome), codec.encode(by), codec.encode(reason), codec.encode(attempt))
         status, *said = self.call(scripts.SETTLE, tenant, run_id, *asked)
         if status == "none":
             raise CallNotFoundError(f"run {run_id} has no call {slot} on record")
         found = _read(tenant, run_id, *said)
         match status:
+            case "moved":
+                raise moved_on(found)
             case "late":
                 raise SettlementError(f"call {slot} has its late outcome on record: it will settle the call")
             case "early" if found.deadline_at is not None:

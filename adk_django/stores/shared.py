@@ -6,9 +6,7 @@ from contextlib import contextmanager
 from adk_django import signals
 from adk_django.core.codec import DecodeError
 from adk_django.core.effects import Claim, EffectClass
-from adk_django.exceptions import (
-    CheckpointDamagedError,
-)
+from adk_django.exceptions import CheckpointDamagedError, SettlementError
 from adk_django.stores.base import IdempotencyStore
 
 
@@ -24,6 +22,11 @@ def readable(what: str) -> Iterator[None]:
 def was_settled_before(claim: Claim) -> bool:
     """Return whether a claim whose slot was claimed again had been settled never-ran: others are simply repeated."""
     return claim.effect is EffectClass.EFFECTFUL
+
+
+def moved_on(claim: Claim) -> SettlementError:
+    """Return the error of an answer to an attempt that is no longer the call's."""
+    return SettlementError(f"call {claim.slot} is at attempt {claim.attempt} now, not the one answered: look again")
 
 
 def tell_contradiction(claim: Claim) -> None:

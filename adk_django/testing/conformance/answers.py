@@ -249,6 +249,15 @@ class IdempotencyStoreConformance(OutcomeConformance):
         self.unsettled(Answer.NOT_DONE)
         self.unsettled(Answer.DONE, returned("A"), slot=TWO)
 
+    def test_an_answer_to_another_attempt_than_the_calls_own_changes_nothing(self) -> None:
+        lease = self.lease()
+        self.never_ran(lease)
+        self.reclaim(lease, ClaimState.NEVER_RAN)
+        self.age(LONG_SECONDS)
+        assert "attempt 2" in str(self.unsettled(Answer.NOT_DONE, attempt=1))
+        self.unsettled(Answer.DONE, returned("A"), attempt=3)
+        assert self.settle(Answer.NOT_DONE, attempt=2).state is ClaimState.NEVER_RAN
+
     def test_of_opposite_answers_at_once_one_wins_and_the_other_is_refused(self) -> None:
         self.begin(self.lease())
         self.age(LONG_SECONDS)

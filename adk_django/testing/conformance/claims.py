@@ -44,10 +44,12 @@ class ClaimConformance(FencedConformance):
         assert claim is not None
         return claim
 
-    def settle(self, answer: Answer, outcome: Outcome | None = None, *, by: str = "ann", slot: Slot = ONE) -> Claim:
+    def settle(self, answer: Answer, outcome: Outcome | None = None, *, slot: Slot = ONE, **given: Any) -> Claim:
         """Settle a call."""
-        given = {"tenant": self.tenant, "answer": answer, "outcome": outcome, "by": by, "reason": "looked it up"}
-        return self.stores.idempotency.settle(self.run_id, slot, **given)  # type: ignore[arg-type]  # each of its type
+        given = {"by": "ann", "reason": "looked it up"} | given
+        return self.stores.idempotency.settle(
+            self.run_id, slot, tenant=self.tenant, answer=answer, outcome=outcome, **given
+        )
 
     def reclaim(self, lease: RunLease, state: ClaimState | None, **changes: Any) -> Claim:
         """Claim a call once more, in place of a claim that was read in ``state``."""
