@@ -1,17 +1,23 @@
 """Two databases for every test that takes `alias`: SQLite in a file, and PostgreSQL."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.conf import settings
 from django.core.signals import setting_changed
-from django.db import connections
+from django.db import connections, transaction
+from django.test import TransactionTestCase
 from django_redis import get_redis_connection
 
 from adk_django.asynchronous import forget_pool
+from tests.sampling import pytest_addoption, pytest_collection_modifyitems, pytest_configure
 from tests.servers import RedisServer, postgres, postgres_settings
+
+__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure"]
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -42,9 +48,31 @@ def alias(request: pytest.FixtureRequest) -> str:
     return name
 
 
+SERVER = pytest.StashKey[tuple[contextlib.ExitStack, str]]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Start PostgreSQL for the session, and say to each of its workers where it is."""
+    stash = node.config.stash
+    if SERVER not in stash:
+        ends = contextlib.ExitStack()
+        stash[SERVER] = ends, ends.enter_context(postgres())
+    node.workerinput["postgres_url"] = stash[SERVER][1]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop it."""
+    if SERVER in config.stash:
+        config.stash[SERVER][0].close()
+
+
 @pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """Start PostgreSQL when the first test wants a database (each xdist worker its own), stop it with the session."""
+def postgres_url(pytestconfig: pytest.Config) -> Iterator[str]:
+    """Return where PostgreSQL is: the server of the session, or one that a session without workers starts here."""
+    if hasattr(pytestconfig, "workerinput"):
+        yield pytestconfig.workerinput["postgres_url"]
+        return
     with postgres() as url:
         yield url
 
@@ -84,10 +112,25 @@ def django_db_modify_db_settings(
     settings.DATABASES["postgres"].update(postgres_settings(postgres_url))
 
 
+MIGRATED = {"auth.Permission", "contenttypes.ContentType"}
+
+
+def empty(case: TransactionTestCase) -> None:
+    """Empty a test's databases of all but what their migrations wrote: quicker than TRUNCATE for tables this small."""
+    for alias in case._databases_names(include_mirrors=False):
+        models = [model._meta for model in apps.get_models(include_auto_created=True)]
+        tables = [model.db_table for model in models if not model.proxy and model.label not in MIGRATED]
+        with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+            for table in tables:
+                cursor.execute(f"DELETE FROM {connections[alias].ops.quote_name(table)}")  # noqa: S608
+
+
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     """Let go, before the databases are dropped, of what threads that idle still hold of PostgreSQL."""
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TransactionTestCase, "_fixture_teardown", empty)
+        yield
     with django_db_blocker.unblock(), connections["postgres"].cursor() as cursor:
         others = "datname = current_database() AND pid <> pg_backend_pid()"
         cursor.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")  # noqa: S608

@@ -87,16 +87,20 @@ def _keep_postgres(*unkept: str) -> None:
     with open(__file__) as lock:  # two at once would both make the system user that root's server runs as
         fcntl.flock(lock, fcntl.LOCK_EX)
         server = get_server(Path(directory.name, "data"))
+
+    def restart(mode: str) -> None:
+        options = ["-w", "-m", mode, "-l", str(server.log)]
+        pg_ctl([*options, "restart"], pgdata=server.pgdata, user=server.system_user)
+        server.ensure_postgres_running()  # and is what is stopped in the end
+
     for setting in ("fsync", "full_page_writes", *unkept):
         server.psql(f"ALTER SYSTEM SET {setting} = off")
-    server.psql("SELECT pg_reload_conf()")
+    server.psql("ALTER SYSTEM SET max_connections = 400")  # every worker of a session connects to it
+    restart("fast")
     sys.stdout.write(server.get_uri() + "\n")
     sys.stdout.flush()
     for mode in sys.stdin:
-        pg_ctl(
-            ["-w", "-m", mode.strip(), "-l", str(server.log), "restart"], pgdata=server.pgdata, user=server.system_user
-        )
-        server.ensure_postgres_running()  # and is what is stopped in the end
+        restart(mode.strip())
         sys.stdout.write("ready\n")
         sys.stdout.flush()
 

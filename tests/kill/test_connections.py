@@ -78,7 +78,7 @@ def test_a_commit_that_dies_waiting_is_made_by_the_next_connection(
         cursor.execute("BEGIN")
         cursor.execute("SELECT 1 FROM adk_runs WHERE run_id = 'run_1' FOR UPDATE")
         gate.open()
-        while not (waiting := ask(alias, "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'")):
+        while not (waiting := ask(alias, f"SELECT pid {OTHERS} AND wait_event_type = 'Lock'", 0)):
             pass
         ask(alias, "SELECT pg_terminate_backend(%s, 10000)", waiting[0][0])
         assert IdempotencyKey.objects.using(alias).get().state == ClaimState.IN_FLIGHT.value

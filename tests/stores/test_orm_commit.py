@@ -345,7 +345,7 @@ def blocked(alias: str, call: Callable[[], Any]) -> Iterator[Any]:
     """Start ``call`` in a thread and enter the block once it waits for a lock of this one."""
     work = in_thread(call)
     deadline = time.monotonic() + 30
-    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
     while True:
         with connections[alias].cursor() as cursor:
             cursor.execute(waiting)
