@@ -140,7 +140,7 @@ def probe(
     """Ask the call's own probe on a person's request, and settle the call by what it says; return both.
 
     A probe that says ``unknown``, or ``not_done`` before the deadline, settles nothing. Raise SettlementError if the
-    call is not in doubt or its tool has no probe.
+    call is not in doubt, its tool has no probe, or another attempt began while it was asked.
     """
     slot = call if isinstance(call, Slot) else Slot.parse(call)
     runner = AgentRunner(using=using)
@@ -171,6 +171,7 @@ def probe(
         outcome=None if reply.outcome is None else replace(reply.outcome, value=mask(reply.outcome.value)),
         by=by,
         reason=f"{said}: {reason}" if reason else said,
+        attempt=doubted.claim.attempt,
     )
     wake(runner.stores, tenant, run_id)
     return reply, claim

@@ -96,7 +96,7 @@ def redis(redis_url: str, transactional_db: None) -> Iterator[Any]:
     client = get_redis_connection("adk")
     client.flushdb()
     yield client
-    forget_pool()  # whose idle connections keep a database from being emptied
+    forget_pool()
 
 
 @pytest.fixture(scope="session")

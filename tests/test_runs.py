@@ -1,11 +1,13 @@
 """The one door: starting twice is one run, and every answer is checked before it is kept."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from adk_django import agents, runs
 from adk_django.agents import register
+from adk_django.core.effects import ClaimState
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import (
     AdkError,
@@ -111,6 +113,27 @@ def test_what_people_and_probes_say_is_kept_masked_and_must_name_a_call_in_doubt
     reply, claim = runs.probe(stage.run_id, "1.2", **said)
     assert (reply.answer.value, claim.settled_by) == ("done", "ann")
     assert "a1B2c3D4" not in stage.everything()
+
+
+def test_a_probe_that_a_person_asks_answers_for_the_attempt_it_was_asked_about(place: str, log: list[str]) -> None:
+    stages: list[Stage] = []
+
+    def probe(context: ToolContext, what: str) -> object:
+        stage = stages[0]  # another person and a worker are quicker than the tool's own status
+        asked = stage.claim("1.1")
+        stage.settle("1.1", happened=False)
+        lease = stage.acquired()
+        again = replace(asked, token="again", attempt=2, replaces=asked.token, replaces_state=ClaimState.NEVER_RAN)
+        stage.stores.idempotency.begin(again, fence=lease.fence)
+        return done("a seat of the first attempt")
+
+    stages.append(Stage(place, [calls("book"), "done"], effect(log, "book", probe=probe)))
+    stage = stages[0]
+    register(stage.agent)
+    stage.die("tool book", "after")
+    with pytest.raises(SettlementError, match="attempt 2"):
+        runs.probe(stage.run_id, "1.1", tenant=TENANT, by="ann", using=place)
+    assert (stage.claim("1.1").state, stage.claim("1.1").outcome) == (ClaimState.IN_FLIGHT, None)
 
 
 def test_a_cancel_is_carried_out_at_once_where_nobody_holds_the_run(place: str, log: list[str]) -> None:

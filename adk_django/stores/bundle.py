@@ -132,6 +132,7 @@ class Stores:
                     outcome=item.outcome,
                     by=item.by,
                     reason=item.reason,
+                    attempt=claim.attempt,
                 )
             except SettlementError:
                 second = True

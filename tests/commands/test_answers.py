@@ -26,6 +26,16 @@ def test_settle_completed(alias):
 
 
 @ON_DEFAULT
+def test_settle_answers_for_the_attempt_that_was_looked_at():
+    begin("doubter", "r")
+    asked = ("adk_settle", "r", "1.1", "--as", "completed", "--reason", "seen")
+    moved = command(*asked, "--attempt", "2")
+    assert (moved.code, moved.out, one_line(moved.err), "attempt 1" in moved.err) == (4, "", True, True)
+    assert command("adk_settle", "r", "1.1", "--probe", "--attempt", "1").code == 2
+    assert command(*asked, "--attempt", "1").code == 0
+
+
+@ON_DEFAULT
 def test_settle_never_ran_is_refused_before_its_deadline_naming_it():
     begin("doubter", "r")
     asked = ("adk_settle", "r", "1.1", "--as", "never-ran", "--reason", "no", "--by", "Ada")

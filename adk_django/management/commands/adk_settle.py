@@ -21,6 +21,9 @@ class Command(AdkCommand):
         how = parser.add_mutually_exclusive_group(required=True)
         how.add_argument("--as", dest="answer", choices=("completed", "never-ran"), help="what is known of it")
         how.add_argument("--probe", action="store_true", help="ask the tool's own probe")
+        parser.add_argument(
+            "--attempt", metavar="N", type=int, help="with --as: refuse if the call is at another attempt by now"
+        )
         parser.add_argument("--outcome", metavar="TEXT", help="with --as completed: what the model is told it returned")
         add_reason(parser, required=False)
 
@@ -31,6 +34,8 @@ class Command(AdkCommand):
             self.parser.error("the following arguments are required: --reason")
         if options["outcome"] is not None and answer != "completed":
             self.parser.error("argument --outcome: only with --as completed")
+        if options["attempt"] is not None and answer is None:
+            self.parser.error("argument --attempt: only with --as")
         where = {"tenant": options["tenant"], "using": self.using}
         by = answerer(options["by"])
         if answer is None:
@@ -43,6 +48,7 @@ class Command(AdkCommand):
                 outcome=options["outcome"],
                 by=by,
                 reason=reason,
+                attempt=options["attempt"],
                 **where,
             )
         self.facts |= {"run_id": claim.run_id, "tenant": claim.tenant, "call": str(claim.slot), "tool": claim.tool}

@@ -196,6 +196,18 @@ class CommitConformance(StoreConformance):
         assert written.standing[ONE] == self.found()
         assert written.standing[ONE].settles_by_evidence
 
+    def test_a_settlement_of_an_earlier_attempt_settles_nothing(self) -> None:
+        lease = self.lease()
+        (asked,) = self.claimed(lease)
+        self.age(LONG_SECONDS)
+        self.answer(asked, Answer.NOT_DONE)
+        again = replace(self.claim(ONE, "token-2"), attempt=2, replaces="token-1", replaces_state=ClaimState.NEVER_RAN)
+        self.claimed(lease, again)
+        written = self.commit(lease, settlements=(Settlement(asked, Answer.DONE, returned("A"), "probe", "asked"),))
+        assert written.standing is not None
+        stands = written.standing[ONE]
+        assert (stands.state, stands.attempt, stands.outcome) == (ClaimState.IN_FLIGHT, 2, None)
+
     def test_errors_are_noted_and_claims_given_back(self) -> None:
         lease = self.lease()
         one, two = self.claimed(lease, self.claim(), self.claim(TWO, "token-2"))
