@@ -19,7 +19,7 @@ class AdkConfig(AppConfig):
 
         Connect to nothing.
         """
-        from adk_django import celery_checks, checks  # noqa: F401  # registers them
+        from adk_django.checks import celery, settings  # noqa: F401  # registers them
 
         if self.autodiscover:
             from adk_django.agents import autodiscover

@@ -44,8 +44,6 @@ from typing import Any, ClassVar
 
 from django.core.exceptions import ImproperlyConfigured
 
-from adk_django.core.plan import Resumption
-
 
 class AdkError(Exception):
     """Something went wrong in adk_django."""
@@ -155,23 +153,15 @@ class ResumeError(AdkError):
 
 
 class IndeterminateToolCallError(ResumeError):
-    """Nobody can say whether a call happened. ``calls`` are the `Resumption` of every such call."""
+    """Nobody can say whether a call happened. ``calls`` holds the `core.plan.Resumption` of each."""
 
     code = "indeterminate-call"
 
-    def __init__(self, calls: Sequence[Resumption]) -> None:
-        super().__init__("nobody can say whether these calls happened: " + "; ".join(_named(item) for item in calls))
+    def __init__(self, calls: Sequence[Any]) -> None:
+        super().__init__(
+            "nobody can say whether these calls happened: " + "; ".join(item.description for item in calls)
+        )
         self.calls = tuple(calls)
-
-
-def _named(item: Resumption) -> str:
-    claim = item.claim
-    if claim is None:
-        return f"{item.call.slot} {item.call.tool} (no key)"
-    since = claim.begun_at.isoformat() if claim.begun_at else "an unknown instant"
-    return (
-        f"{item.call.slot} {item.call.tool} (key {claim.key}, in flight since {since}, by {claim.holder or 'unknown'})"
-    )
 
 
 class RunLeaseError(AdkError):

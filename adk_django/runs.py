@@ -9,41 +9,39 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adk_django import wakeups
-from adk_django.agents import Agent, get_agent, is_registered
-from adk_django.answers import (
+from adk_django.agents import Agent, get_agent
+from adk_django.concurrency import in_pool, sync_only, twin_of
+from adk_django.conf import get_settings
+from adk_django.core.decide import Probe
+from adk_django.core.record import RunRecord, RunStatus
+from adk_django.exceptions import ResumeError, RunConflictError
+from adk_django.execution.ports import Watch
+from adk_django.execution.runner import AgentRunner, RunResult, result_of
+from adk_django.operations import wakeups
+from adk_django.operations.decisions import (
+    aapply_requests,
     acancel,
     adecide,
-    afulfil,
+    apply_requests,
     aprobe,
     arelease,
     asettle,
     cancel,
     decide,
-    fulfil,
     probe,
-    record_of,
     release,
     settle,
 )
-from adk_django.asynchronous import in_pool, sync_only, twin_of
-from adk_django.background import Swept, aprune, asweep, carry_on, prune, sweep
-from adk_django.conf import get_settings
-from adk_django.core.decide import Probe
-from adk_django.core.record import RunRecord, RunStatus
-from adk_django.exceptions import ResumeError, RunConflictError
-from adk_django.inspection import Inspection, inspection, moves
-from adk_django.planning import refuse_resume
-from adk_django.ports import Watch
-from adk_django.resumer import not_registered
-from adk_django.runner import AgentRunner, RunResult, result_of
+from adk_django.operations.inspection import Inspection, inspection, moves
+from adk_django.operations.planning import refuse_resume
+from adk_django.operations.sweeping import Swept, aprune, asweep, carry_on, prune, sweep
 
 __all__ = [
     "StartedRun",
     "Swept",
     "acancel",
     "adecide",
-    "afulfil",
+    "aapply_requests",
     "ainspect",
     "alist_runs",
     "aprobe",
@@ -56,7 +54,7 @@ __all__ = [
     "cancel",
     "carry_on",
     "decide",
-    "fulfil",
+    "apply_requests",
     "inspect",
     "list_runs",
     "probe",
@@ -151,10 +149,8 @@ def resume(
         if agent is not None or worker is not None or watch is not None or accept_revision or accept_stale:
             raise ValueError("enqueue=True takes the run alone: a worker carries it on with what it has")
         return _enqueue(runner, run_id, tenant)
-    if agent is None:
-        agent = _agent_of(record_of(runner, run_id, tenant))
     return runner.resume(
-        _agent(agent),
+        None if agent is None else _agent(agent),
         run_id,
         tenant=tenant,
         worker=worker,
@@ -168,14 +164,8 @@ def _is_due(runner: AgentRunner, record: RunRecord) -> bool:
     return record.wake_at is not None and record.wake_at <= runner.stores.runs.now()
 
 
-def _agent_of(record: RunRecord) -> Agent:
-    if not is_registered(record.agent):
-        raise not_registered(record)
-    return get_agent(record.agent)
-
-
 def _enqueue(runner: AgentRunner, run_id: str, tenant: str) -> RunResult:
-    record = record_of(runner, run_id, tenant)
+    record = runner.stored(run_id, tenant=tenant)
     if not record.status.ended:
         seen = inspection(runner.stores, record, runner.checkpointer, strict=get_settings().resume.strict)
         refuse_resume(seen, probes=True)
@@ -223,9 +213,8 @@ async def aresume(run_id: str, *, tenant: str, agent: Agent | str | None = None,
     """Async twin of `resume`: on the loop, so that async tools and providers share it."""
     using = options.pop("using", None)
     runner = await in_pool(AgentRunner, using=using)
-    if agent is None:
-        agent = _agent_of(await in_pool(record_of, runner, run_id, tenant))
-    return await runner.aresume(_agent(agent), run_id, tenant=tenant, **options)
+    definition = None if agent is None else _agent(agent)
+    return await runner.aresume(definition, run_id, tenant=tenant, **options)
 
 
 astart = twin_of(start)

@@ -12,9 +12,11 @@ from typing import Any
 from celery import Task, shared_task
 from celery.signals import worker_init, worker_shutting_down
 
-from adk_django import handover, runs, wakeups
-from adk_django.bodies import Interrupt
+from adk_django import runs
 from adk_django.exceptions import AdkError, RunLeaseError
+from adk_django.execution import handover
+from adk_django.execution.tool_calls import Interrupt
+from adk_django.operations import wakeups
 
 logger = logging.getLogger(__name__)
 

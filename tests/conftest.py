@@ -13,7 +13,7 @@ from django.db import connections, transaction
 from django.test import TransactionTestCase
 from django_redis import get_redis_connection
 
-from adk_django.asynchronous import forget_pool
+from adk_django.concurrency import forget_pool
 from tests.sampling import pytest_addoption, pytest_collection_modifyitems, pytest_configure
 from tests.servers import RedisServer, postgres, postgres_settings
 

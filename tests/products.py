@@ -8,7 +8,7 @@ from celery import Celery
 from celery._state import _set_current_app
 from celery.app import app_or_default
 
-from adk_django import wakeups
+from adk_django.operations import wakeups
 
 
 @contextlib.contextmanager

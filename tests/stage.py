@@ -11,7 +11,6 @@ from django.apps import apps
 
 from adk_django import models
 from adk_django.agents import Agent
-from adk_django.checkpointer import Checkpointer
 from adk_django.core.checkpoint import Checkpoint, CheckpointPolicy
 from adk_django.core.codec import digest
 from adk_django.core.effects import Claim, Outcome, OutcomeKind, Slot
@@ -19,11 +18,11 @@ from adk_django.core.lease import RunLease
 from adk_django.core.messages import ToolResult
 from adk_django.core.record import Answer, Approval, RunRecord, Writes, Written
 from adk_django.core.state import RunState
-from adk_django.recorded import Recorded
-from adk_django.resumer import setting_of
-from adk_django.runner import AgentRunner, RunResult
+from adk_django.execution.checkpointer import Checkpointer
+from adk_django.execution.runner import AgentRunner, RunResult
+from adk_django.execution.stored_run import StoredRun
 from adk_django.stores.bundle import Stores
-from adk_django.stores.memory_space import FrontierRow
+from adk_django.stores.memory.space import FrontierRow
 from adk_django.testing import Crash, Crasher, ScriptedProvider
 from adk_django.testing.scripted import Script
 from adk_django.tools import Tool
@@ -122,8 +121,8 @@ class Stage:
     def state(self, lease: RunLease) -> RunState:
         """Return the state that a slice under ``lease`` starts from."""
         runner = self.runner()
-        recorded = Recorded(runner.stores, self.record, runner.checkpointer, strict=False)
-        return recorded.state(lease, setting_of(self.agent, lease, runner.checkpointer))
+        recorded = StoredRun(runner.stores, self.record, runner.checkpointer, strict=False)
+        return recorded.state(self.agent, lease)
 
     # What people do
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from adk_django import signals
-from adk_django.checkpointer import Checkpointer
 from adk_django.core.checkpoint import Checkpoint, CheckpointBoundary, CheckpointPolicy, HistoryHandle, PendingCall
 from adk_django.core.effects import Claim, EffectClass, Outcome, OutcomeKind, Slot
 from adk_django.core.messages import BinaryPart, Message, OpaquePart, TextPart, ToolCall, ToolResult
 from adk_django.core.record import Approval, RunStatus, Writes
 from adk_django.exceptions import CheckpointTooLargeError, ConfigurationError
+from adk_django.execution.checkpointer import Checkpointer
 from adk_django.stores.memory import MemoryCheckpointStore
 from tests.props import calls, effect, raises, usual
 from tests.stage import Stage

@@ -11,8 +11,11 @@ from django.core.checks import registry, run_checks
 from django.core.management import call_command
 from django.db import connections
 
-from adk_django import agents, celery_checks, checks, server_checks
+from adk_django import agents
 from adk_django.agents import Agent
+from adk_django.checks import celery as celery_checks
+from adk_django.checks import database as server_checks
+from adk_django.checks import settings as checks
 from adk_django.tools import ToolContext, done, tool
 from tests.products import celery_app
 

@@ -11,7 +11,7 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import connections
 
-from adk_django.asynchronous import forget_pool
+from adk_django.concurrency import forget_pool
 from adk_django.core.messages import Message, ToolCall, ToolResult
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import IndeterminateToolCallError

@@ -9,7 +9,7 @@ from django.db import connections
 from adk_django import models
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import CheckpointDamagedError
-from adk_django.inspection import Inspection, inspection
+from adk_django.operations.inspection import Inspection, inspection
 from tests.props import calls, effect, usual
 from tests.stage import Stage
 

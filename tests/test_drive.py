@@ -12,14 +12,14 @@ import pytest
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connections, transaction
 
-from adk_django import asynchronous, runs
-from adk_django.asynchronous import forget_pool
+from adk_django import concurrency, runs
+from adk_django.concurrency import forget_pool
 from adk_django.core.effects import arguments_digest
 from adk_django.core.record import ApprovalState, RunStatus, Writes, Written
 from adk_django.exceptions import ConfigurationError
-from adk_django.planning import plan_resume
-from adk_django.resumer import Resumer, claim_resume
-from adk_django.runner import AgentRunner
+from adk_django.execution.resumer import Resumer, claim_resume
+from adk_django.execution.runner import AgentRunner
+from adk_django.operations.planning import plan_resume
 from adk_django.testing import EffectLog, ScriptedProvider
 from adk_django.tools import ToolContext, tool
 from tests.props import calls, effect, kept, usual
@@ -192,7 +192,7 @@ def test_a_pool_that_is_forgotten_leaves_no_connection(alias: str, monkeypatch: 
     monkeypatch.setitem(connections.settings[alias], "CONN_MAX_AGE", None)
     forget_pool()
     asyncio.run(World(alias).stores().runs.anow())
-    (kept,) = asynchronous._pooled
+    (kept,) = concurrency._pooled
     assert kept.connection is not None
     forget_pool()
     assert kept.connection is None

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from adk_django import handover
-from adk_django.asynchronous import forget_pool
+from adk_django.concurrency import forget_pool
 from adk_django.core.record import RunStatus
+from adk_django.execution import handover
 from tests.props import calls, effect, usual
 from tests.stage import Stage
 from tests.worlds import TENANT

@@ -10,7 +10,7 @@ from adk_django.core.effects import arguments_digest
 from adk_django.core.messages import ToolCall, ToolResult
 from adk_django.core.record import ApprovalState, RunStatus
 from adk_django.exceptions import ApprovalConflictError, ApprovalExpiredError, MaskedArgumentsError
-from adk_django.inspection import inspection
+from adk_django.operations.inspection import inspection
 from tests.props import calls, effect, usual
 from tests.stage import Stage
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from adk_django import leases
 from adk_django.core.lease import LeasePolicy, RunLease
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import LeaseLostError, ResumeConflictError, StoreUnavailableError
-from adk_django.leases import Leaseholder
+from adk_django.execution import leaseholder
+from adk_django.execution.leaseholder import Leaseholder
 from adk_django.stores.memory import MemoryLeaseStore
 from tests.props import broken, calls, effect, raises, usual
 from tests.stage import Stage
@@ -54,13 +54,13 @@ class Time:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
     clock = Time()
-    monkeypatch.setattr(leases, "time", clock)
+    monkeypatch.setattr(leaseholder, "time", clock)
     return clock
 
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(leases, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(leaseholder, "RETRY_SECONDS", 0.01)
     yield
     for thread in threading.enumerate():
         if thread.name == "adk-keeper":
@@ -246,7 +246,7 @@ def test_no_tool_is_made_after_the_lease_was_lost_during_a_model_call(place: str
 def test_a_claim_confirmed_too_long_ago_enters_nothing_and_is_made_anew(
     log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from adk_django import ports
+    from adk_django.execution import ports
 
     clock = Time()
     clock.sleep = None  # type: ignore[attr-defined]  # nothing here may sleep

@@ -11,8 +11,8 @@ from adk_django.core.effects import EffectClass, Slot
 from adk_django.core.plan import ToolDisposition
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import IndeterminateToolCallError
-from adk_django.inspection import Inspection, inspection
-from adk_django.planning import describe, plan_resume, refuse_if_undecidable
+from adk_django.operations.inspection import Inspection, inspection
+from adk_django.operations.planning import describe, plan_resume, refuse_if_undecidable
 from adk_django.stores.bundle import Stores
 from tests.props import broken, calls, effect, raises, usual
 from tests.stage import Stage

@@ -59,8 +59,8 @@ def test_the_settings_shown_are_the_defaults() -> None:
 
 
 def test_the_settings_shown_for_redis_pass_the_checks(settings: Any) -> None:
-    from adk_django.checks import check_settings
-    from adk_django.stores import complete
+    from adk_django.checks.settings import check_settings
+    from adk_django.stores.handler import complete
 
     (shown,) = blocks("Runs in Redis")
     names: dict[str, Any] = {}

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from django_redis import get_redis_connection
 
-from adk_django import checks, redis_checks
+from adk_django.checks import redis as redis_checks
+from adk_django.checks import settings as checks
 from adk_django.core.checkpoint import Checkpoint, CheckpointBoundary
 from adk_django.exceptions import ConfigurationError
-from adk_django.stores import IN_REDIS, complete
+from adk_django.stores.handler import IN_REDIS, complete
 from adk_django.stores.redis import RedisCheckpointStore, RedisStores
 from tests.servers import RedisServer
 

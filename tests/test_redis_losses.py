@@ -19,7 +19,7 @@ from adk_django.exceptions import (
     StoreUnavailableError,
 )
 from adk_django.models import Run
-from adk_django.stores.redis_client import keys_of
+from adk_django.stores.redis.client import keys_of
 from adk_django.testing import Crash, EffectLog
 from adk_django.testing.crashes import Crasher, CrashPoint, crash_points
 from tests import sampling

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from adk_django.agents import Agent
-from adk_django.checkpointer import Checkpointer
 from adk_django.core.checkpoint import Checkpoint, CheckpointPolicy
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import (
@@ -22,7 +21,8 @@ from adk_django.exceptions import (
     ResumeConflictError,
     StaleFrontierError,
 )
-from adk_django.resumer import Resumer, aclaim_resume, claim_resume
+from adk_django.execution.checkpointer import Checkpointer
+from adk_django.execution.resumer import Resumer, aclaim_resume, claim_resume
 from tests.props import broken, calls, effect, raises, usual
 from tests.stage import Stage
 from tests.worlds import TENANT

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from adk_django import ports
 from adk_django.core.messages import BinaryPart, Message, OpaquePart, TextPart, ToolCall, Usage
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import (
@@ -18,6 +17,7 @@ from adk_django.exceptions import (
     RunConflictError,
     StoreUnavailableError,
 )
+from adk_django.execution import ports
 from adk_django.providers.base import ModelProvider, ModelRequest, ModelResponse
 from tests.props import broken, calls, effect, raises, usual
 from tests.stage import Stage

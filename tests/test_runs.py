@@ -143,9 +143,9 @@ def test_a_cancel_is_carried_out_at_once_where_nobody_holds_the_run(place: str, 
     lease = stage.acquired()
     assert runs.cancel(stage.run_id, by="ann", reason="enough", **given).cancel_requested_at is not None
     with pytest.raises(ResumeConflictError):
-        runs.fulfil(stage.run_id, **given)
+        runs.apply_requests(stage.run_id, **given)
     stage.stores.leases.release(lease)
-    ended = runs.fulfil(stage.run_id, **given)
+    ended = runs.apply_requests(stage.run_id, **given)
     assert (ended.status, ended.reason, stage.lease) == (RunStatus.CANCELLED, "cancelled by ann: enough", None)
     with pytest.raises(AdkError):
         runs.cancel("nobody", by="ann", reason="", **given)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adk_django import ports, signals
+from adk_django import signals
 from adk_django.core.checkpoint import CheckpointPolicy
 from adk_django.core.messages import Usage
 from adk_django.core.record import RunStatus
@@ -18,7 +18,8 @@ from adk_django.exceptions import (
     IndeterminateToolCallError,
     StoreUnavailableError,
 )
-from adk_django.leases import Leaseholder
+from adk_django.execution import ports
+from adk_django.execution.leaseholder import Leaseholder
 from adk_django.stores.bundle import Stores
 from tests.props import broken, calls, effect, raises, usual
 from tests.stage import Stage

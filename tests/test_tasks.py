@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from adk_django import agents, handover, models, ports, runs, tasks
-from adk_django.asynchronous import forget_pool
+from adk_django import agents, models, runs, tasks
+from adk_django.concurrency import forget_pool
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import StoreUnavailableError
+from adk_django.execution import handover, ports
 from tests.products import celery_app
 from tests.props import calls, raises, usual
 from tests.stage import Stage

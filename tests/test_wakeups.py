@@ -10,9 +10,10 @@ import pytest
 from celery import Celery
 from django.db import connections, transaction
 
-from adk_django import agents, models, runs, wakeups
+from adk_django import agents, models, runs
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import CheckpointPassedError, ResumeConflictError, ResumeError
+from adk_django.operations import wakeups
 from tests.products import celery_app
 from tests.props import calls, usual
 from tests.stage import Stage
@@ -232,9 +233,9 @@ def test_a_released_run_gets_one_more_round(place: str, log: list[str], settings
             stage.resume()
     if place != "memory":
         runs.release(stage.run_id, **given)
-        freed = runs.fulfil(stage.run_id, tenant=TENANT, using=place)
+        freed = runs.apply_requests(stage.run_id, tenant=TENANT, using=place)
         assert (freed.status, freed.release_requested_at) == (RunStatus.ACTIVE, None)
-        assert runs.fulfil(stage.run_id, tenant=TENANT, using=place) == freed  # nothing more was asked
+        assert runs.apply_requests(stage.run_id, tenant=TENANT, using=place) == freed  # nothing more was asked
     else:
         stage.stores.runs.request_release(stage.run_id, tenant=TENANT, by="ann", reason="fixed")
     assert stage.resume().status is RunStatus.COMPLETED

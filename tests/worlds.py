@@ -4,15 +4,15 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-from adk_django.checkpointer import Checkpointer
 from adk_django.core.checkpoint import CheckpointPolicy
 from adk_django.core.record import Answer, ApprovalState, RunStatus
 from adk_django.exceptions import IndeterminateToolCallError, LeaseLostError
-from adk_django.runner import AgentRunner, RunResult
-from adk_django.stores import complete
+from adk_django.execution.checkpointer import Checkpointer
+from adk_django.execution.runner import AgentRunner, RunResult
 from adk_django.stores.bundle import Stores
+from adk_django.stores.handler import complete
 from adk_django.stores.memory import MemoryCheckpointStore, MemorySpace
-from adk_django.stores.redis_client import keys_of
+from adk_django.stores.redis.client import keys_of
 from adk_django.testing import Crash, EffectLog, FakeClock
 from adk_django.testing.crashes import Crasher
 from tests.scenarios import Scenario

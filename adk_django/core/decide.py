@@ -41,9 +41,9 @@ from datetime import datetime
 from adk_django.core.checkpoint import CheckpointBoundary, PendingCall
 from adk_django.core.effects import Claim, EffectClass, Outcome, OutcomeKind
 from adk_django.core.messages import Message, Usage
+from adk_django.core.observations import Reply
 from adk_django.core.plan import Resumption, ToolDisposition, resumption
 from adk_django.core.record import Answer, ApprovalState, RunStatus, Settlement, Spend, Writes
-from adk_django.core.seen import Reply
 from adk_django.core.state import RunState
 
 AFTER_MODEL = CheckpointBoundary.AFTER_MODEL_CALL

@@ -29,6 +29,16 @@ class Resumption:
     claim: Claim | None = None
     twin_of: Slot | None = None
 
+    @property
+    def description(self) -> str:
+        """The slot and tool, the key, when the call was claimed and by whom."""
+        claim = self.claim
+        if claim is None:
+            return f"{self.call.slot} {self.call.tool} (no key)"
+        since = claim.begun_at.isoformat() if claim.begun_at else "an unknown instant"
+        holder = claim.holder or "unknown"
+        return f"{self.call.slot} {self.call.tool} (key {claim.key}, in flight since {since}, by {holder})"
+
 
 @dataclass(frozen=True)
 class ResumePlan:

@@ -5,10 +5,10 @@ from typing import Any
 
 from adk_django.core.checkpoint import Checkpoint, CheckpointBoundary, PendingCall
 from adk_django.core.effects import Claim, ClaimState, Outcome, Slot
-from adk_django.core.known import Known
 from adk_django.core.messages import Message, ToolResult, Usage
+from adk_django.core.observations import Answered, Attempted, Failure, NotEntered, Probed
 from adk_django.core.record import Approval, ApprovalState, RunStatus, Spend, Writes, Written
-from adk_django.core.seen import Answered, Attempted, Failure, NotEntered, Probed
+from adk_django.core.run_facts import Known
 
 
 @dataclass(frozen=True)

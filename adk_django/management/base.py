@@ -36,7 +36,7 @@ from adk_django.exceptions import (
     RunLeaseError,
     StoreUnavailableError,
 )
-from adk_django.planning import printable
+from adk_django.operations.planning import printable
 
 TAG: Final = "adk_django"  # of our checks
 

@@ -1,11 +1,22 @@
 """The tables of a run, with every constraint and index named by hand."""
 
+from typing import Any
+
 from django.db import migrations, models
 from django.db.models import Q
 
 OPEN = ["active", "waiting", "undecided", "quarantined"]
 ENDED = ["completed", "failed", "cancelled"]
 OPEN_CALL = ["in_flight", "never_ran"]
+
+
+def of_a_run() -> "list[tuple[str, models.Field[Any, Any]]]":
+    """Return the columns that the rows of every table begin with."""
+    return [
+        ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+        ("tenant", models.CharField(max_length=255)),
+        ("run_id", models.CharField(max_length=255)),
+    ]
 
 
 class Migration(migrations.Migration):
@@ -17,9 +28,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="Run",
             fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("tenant", models.CharField(max_length=255)),
-                ("run_id", models.CharField(max_length=255)),
+                *of_a_run(),
                 ("agent", models.TextField()),
                 ("revision", models.TextField(null=True)),
                 ("status", models.CharField(default="active", max_length=16)),
@@ -77,9 +86,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="Checkpoint",
             fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("tenant", models.CharField(max_length=255)),
-                ("run_id", models.CharField(max_length=255)),
+                *of_a_run(),
                 ("format_version", models.IntegerField()),
                 ("boundary", models.CharField(max_length=32)),
                 ("turn", models.IntegerField()),
@@ -103,9 +110,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="RunLease",
             fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("tenant", models.CharField(max_length=255)),
-                ("run_id", models.CharField(max_length=255)),
+                *of_a_run(),
                 ("holder", models.TextField(null=True)),
                 ("token", models.TextField(null=True)),
                 ("fence", models.BigIntegerField()),
@@ -142,9 +147,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="IdempotencyKey",
             fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("tenant", models.CharField(max_length=255)),
-                ("run_id", models.CharField(max_length=255)),
+                *of_a_run(),
                 ("turn", models.IntegerField()),
                 ("position", models.IntegerField()),
                 ("key", models.TextField()),
@@ -200,9 +203,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="TranscriptMessage",
             fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("tenant", models.CharField(max_length=255)),
-                ("run_id", models.CharField(max_length=255)),
+                *of_a_run(),
                 ("generation", models.IntegerField(default=1)),
                 ("position", models.IntegerField()),
                 ("fence", models.BigIntegerField()),
@@ -222,9 +223,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="Approval",
             fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("tenant", models.CharField(max_length=255)),
-                ("run_id", models.CharField(max_length=255)),
+                *of_a_run(),
                 ("request_id", models.TextField()),
                 ("turn", models.IntegerField()),
                 ("position", models.IntegerField()),
@@ -261,9 +260,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="RunEvent",
             fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("tenant", models.CharField(max_length=255)),
-                ("run_id", models.CharField(max_length=255)),
+                *of_a_run(),
                 ("at", models.DateTimeField()),
                 ("kind", models.CharField(max_length=32)),
                 ("by", models.TextField(default="")),
@@ -282,9 +279,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="Spend",
             fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("tenant", models.CharField(max_length=255)),
-                ("run_id", models.CharField(max_length=255)),
+                *of_a_run(),
                 ("turn", models.IntegerField()),
                 ("fence", models.BigIntegerField()),
                 ("input_tokens", models.BigIntegerField(default=0)),

@@ -7,7 +7,7 @@ from typing import Any
 
 from asgiref.sync import async_to_sync
 
-from adk_django.asynchronous import off_loop
+from adk_django.concurrency import off_loop
 from adk_django.core.messages import Message, Usage
 
 

@@ -9,14 +9,17 @@ async twins, with an ``a`` prefix, come free.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from adk_django.asynchronous import SyncVerbs, twin
+from adk_django.concurrency import SyncVerbs, twin
 from adk_django.core.checkpoint import Checkpoint, HistoryHandle
+from adk_django.core.codec import DecodeError
 from adk_django.core.effects import Claim, Outcome, Slot
 from adk_django.core.lease import RunLease
 from adk_django.core.messages import Message
 from adk_django.core.record import Answer
+from adk_django.exceptions import CheckpointDamagedError
 
 
 class CheckpointStore(SyncVerbs, ABC):
@@ -238,3 +241,12 @@ class HistoryStore(SyncVerbs, ABC):
 
     aappend = twin(append)
     afetch = twin(fetch)
+
+
+@contextmanager
+def readable(what: str) -> Iterator[None]:
+    """Raise CheckpointDamagedError, naming ``what``, where the block meets a payload that cannot be read."""
+    try:
+        yield
+    except DecodeError as error:
+        raise CheckpointDamagedError(f"{what} cannot be read: {error}") from error

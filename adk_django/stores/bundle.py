@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from adk_django.asynchronous import Left, in_testcase, in_thread
+from adk_django.concurrency import Left, in_testcase, in_thread
 from adk_django.core.checkpoint import HistoryHandle
 from adk_django.core.effects import Claim, Slot
 from adk_django.core.lease import RunLease

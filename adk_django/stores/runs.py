@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from adk_django.asynchronous import SyncVerbs, twin
+from adk_django.concurrency import SyncVerbs, twin
 from adk_django.core.effects import Claim
 from adk_django.core.record import Approval, RunRecord, RunStatus, Writes, Written
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn
 
 from adk_django.agents import Agent
-from adk_django.asynchronous import off_loop
+from adk_django.concurrency import off_loop
 from adk_django.core.lease import RunLease
 from adk_django.core.record import Writes, Written
 from adk_django.providers.base import ModelProvider, ModelRequest, ModelResponse

@@ -13,7 +13,7 @@ from django.apps import apps
 from adk_django.agents import Agent
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import ProviderError
-from adk_django.runner import AgentRunner
+from adk_django.execution.runner import AgentRunner
 from tests.commands.desk.definitions import AGENTS
 from tests.servers import PROJECT_DIR, child_env
 

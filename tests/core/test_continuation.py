@@ -8,10 +8,10 @@ from django.core.exceptions import ImproperlyConfigured
 from adk_django.core.checkpoint import HistoryHandle, PendingCall
 from adk_django.core.continuation import DEFAULT_CONTINUATION, Continuation, ContinuationPolicy, continued
 from adk_django.core.effects import EffectClass, Slot
-from adk_django.core.known import Setting
 from adk_django.core.messages import Message, Usage
+from adk_django.core.observations import Answered
 from adk_django.core.record import Approval, ApprovalState, RunRecord
-from adk_django.core.seen import Answered
+from adk_django.core.run_facts import Setting
 from adk_django.core.state import RunState
 from adk_django.exceptions import ConfigurationError
 

@@ -9,10 +9,10 @@ import pytest
 from adk_django.core.checkpoint import CheckpointBoundary, HistoryHandle, PendingCall
 from adk_django.core.decide import AskModel, Commit, Decision, Dispatch, Probe, Stop, Transact, decide
 from adk_django.core.effects import ClaimState, EffectClass, Outcome, OutcomeKind, Slot, arguments_digest
-from adk_django.core.known import Setting
 from adk_django.core.messages import Message, ToolCall, Usage
+from adk_django.core.observations import Answered, Attempted, Failure, NotEntered, Probed, Reply
 from adk_django.core.record import Answer, ApprovalState, RunRecord, RunStatus, Spend, Writes, Written
-from adk_django.core.seen import Answered, Attempted, Failure, NotEntered, Probed, Reply
+from adk_django.core.run_facts import Setting
 from adk_django.core.state import RunState
 
 AT = datetime(2025, 1, 1, tzinfo=UTC)

@@ -20,11 +20,11 @@ from adk_django.core.effects import (
     arguments_digest,
     idempotency_key,
 )
-from adk_django.core.known import Setting
 from adk_django.core.messages import Message, ToolCall, ToolResult, Usage
+from adk_django.core.observations import Answered, Attempted, Failure, NotEntered, Probed, Reply
 from adk_django.core.plan import owner_of
 from adk_django.core.record import Answer, Approval, ApprovalState, RunRecord, RunStatus, Writes, Written
-from adk_django.core.seen import Answered, Attempted, Failure, NotEntered, Probed, Reply
+from adk_django.core.run_facts import Setting
 from adk_django.core.state import RunState
 
 AT = datetime(2025, 1, 1, tzinfo=UTC)

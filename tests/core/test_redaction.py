@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr
 
 from adk_django.core.codec import EncodeError
+from adk_django.core.masking.redactor import Redactor, contains_mask
 from adk_django.core.messages import BinaryPart, Message, TextPart, ToolCall
-from adk_django.core.redaction import Redactor, contains_mask
 
 REDACTOR = Redactor()
 

@@ -10,8 +10,7 @@ import pydantic
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
-from adk_django.core import registry
-from adk_django.core.codec import DecodeError, EncodeError, decode, encode, register, typed_form
+from adk_django.core.codec import DecodeError, EncodeError, decode, encode, register, registry, typed_form
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from django.test import override_settings
 from adk_django import runs
 from adk_django.agents import Agent
 from adk_django.exceptions import AdkError, RunLeaseError
-from adk_django.runner import AgentRunner, RunResult
+from adk_django.execution.runner import AgentRunner, RunResult
 from adk_django.testing import EffectLog
 from adk_django.testing.crashes import Crasher, CrashPoint, kill
 from adk_django.tools import Tool

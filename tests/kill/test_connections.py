@@ -13,8 +13,8 @@ from django.db import connections
 from adk_django.core.effects import ClaimState
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import StoreUnavailableError
+from adk_django.execution.runner import RunResult
 from adk_django.models import IdempotencyKey
-from adk_django.runner import RunResult
 from adk_django.testing import EffectLog
 from adk_django.testing.crashes import Crasher
 from tests.kill.nursery import Nursery

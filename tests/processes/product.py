@@ -17,7 +17,7 @@ from django.test import TestCase, TransactionTestCase
 
 from adk_django import runs
 from adk_django.agents import Agent
-from adk_django.asynchronous import close_connections
+from adk_django.concurrency import close_connections
 from adk_django.core.record import RunStatus
 from adk_django.models import Run
 from adk_django.testing import ScriptedProvider
@@ -102,8 +102,11 @@ def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.cls is None:
         request.getfixturevalue("transactional_db" if "transactional" in request.function.__name__ else "db")
     yield
-    left = [item.name for item in threading.enumerate() if not item.name.startswith(KEPT_THREADS)]
-    assert left == []
+    working = [item for item in threading.enumerate() if not item.name.startswith(KEPT_THREADS)]
+    for thread in working:
+        if thread is not threading.current_thread():
+            thread.join(10)  # it has handed its result over, and may not have ended yet
+    assert [item.name for item in working if item.is_alive()] == []
     assert backends() == 0
 
 

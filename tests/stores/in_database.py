@@ -15,7 +15,7 @@ from adk_django.stores.orm import (
     OrmRunStore,
     OrmStores,
 )
-from adk_django.stores.sql import Clock
+from adk_django.stores.orm.sql import Clock
 from adk_django.testing import StoreConformance
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from django_redis import get_redis_connection
 
-from adk_django.stores import complete
 from adk_django.stores.bundle import Stores
+from adk_django.stores.handler import complete
 from adk_django.stores.redis import RedisCheckpointStore
-from adk_django.stores.redis_client import keys_of
+from adk_django.stores.redis.client import keys_of
 from adk_django.testing import StoreConformance
 from tests.stores.in_database import age as age_database
 from tests.stores.in_database import forget_run

@@ -12,7 +12,7 @@ from django.db import DataError, InterfaceError, OperationalError, connections, 
 from django.test.utils import CaptureQueriesContext
 
 from adk_django import models
-from adk_django.asynchronous import in_thread
+from adk_django.concurrency import in_thread
 from adk_django.core.checkpoint import Checkpoint, CheckpointBoundary, HistoryHandle
 from adk_django.core.effects import Claim, ClaimState, EffectClass, Outcome, OutcomeKind, Slot
 from adk_django.core.lease import RunLease
@@ -24,8 +24,7 @@ from adk_django.exceptions import (
     RunConflictError,
     StoreUnavailableError,
 )
-from adk_django.stores import sql
-from adk_django.stores.orm import OrmStores
+from adk_django.stores.orm import OrmStores, connection
 from tests.stores.in_database import age, stores_on
 
 IDS = {"tenant": "acme", "run_id": "run-1"}
@@ -283,7 +282,7 @@ def test_a_commit_that_the_database_undid_is_sent_again_a_few_times(
     fault = Fault(refused(code), times=100)
     with connections["postgres"].execute_wrapper(fault), pytest.raises(StoreUnavailableError):
         stores.commit(Writes(claims=(claim(2),)), lease=lease)
-    assert fault.seen == sql.ATTEMPTS
+    assert fault.seen == connection.ATTEMPTS
 
 
 @pytest.mark.parametrize("alias", ["postgres"], indirect=True)

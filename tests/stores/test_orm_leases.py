@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from django.db import connections, transaction
 
-from adk_django import leases
-from adk_django.asynchronous import in_thread
+from adk_django.concurrency import in_thread
 from adk_django.core.lease import LeasePolicy, RunLease
 from adk_django.exceptions import LeaseLostError, StoreUnavailableError
-from adk_django.leases import Leaseholder
+from adk_django.execution import leaseholder
+from adk_django.execution.leaseholder import Leaseholder
 from adk_django.stores.orm import OrmLeaseStore
 from tests.stores.in_database import age
 
@@ -88,7 +88,7 @@ def test_a_lease_that_is_being_taken_over_is_lost_once_that_is_committed(alias: 
 def test_the_keeper_keeps_other_leases_while_the_row_of_one_is_locked(
     alias: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(leaseholder, "RETRY_SECONDS", 0.01)
     store = Told(using=alias)
     one, two = (Leaseholder(store, run_id, tenant="acme", holder="w", policy=SHORT) for run_id in ("run-1", "run-2"))
     with one, two:

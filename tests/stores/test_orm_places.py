@@ -20,8 +20,8 @@ from adk_django.exceptions import (
     ConfigurationError,
     StoreUnavailableError,
 )
-from adk_django.stores import sql
 from adk_django.stores.orm import OrmCheckpointStore, OrmIdempotencyStore, OrmLeaseStore, OrmRunStore
+from adk_django.stores.orm import connection as sql_connection
 from tests.servers import PROJECT_DIR, child_env
 from tests.stores.in_database import stores_on
 
@@ -279,7 +279,7 @@ def test_a_connection_past_its_age_goes_when_nothing_was_asked_of_it_for_a_while
     before = connection.connection
     runs.now()
     assert connection.connection is before, "it was in use a moment ago"
-    monkeypatch.setattr(sql, "IDLE_SECONDS", 0)
+    monkeypatch.setattr(sql_connection, "IDLE_SECONDS", 0)
     runs.now()
     assert (connection.connection is before) is kept
 

@@ -19,7 +19,7 @@ from adk_django.stores.memory import (
     MemorySpace,
     memory_stores,
 )
-from adk_django.stores.memory_space import RunRows
+from adk_django.stores.memory.space import RunRows
 from adk_django.testing import (
     CheckpointStoreConformance,
     CommitConformance,

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from adk_django.stores import redis_claim_scripts, redis_scripts
+from adk_django.stores.redis import claim_scripts as redis_claim_scripts
+from adk_django.stores.redis import scripts as redis_scripts
 from adk_django.testing import (
     CheckpointStoreConformance,
     HistoryStoreConformance,

@@ -23,7 +23,7 @@ from adk_django.stores.redis import (
     RedisIdempotencyStore,
     RedisLeaseStore,
 )
-from adk_django.stores.redis_client import keys_of, transcript_key
+from adk_django.stores.redis.client import keys_of, transcript_key
 
 HOSTILE = ["a:b", "{x}", "{}", " ", "\u200b", "a", "1:a", "é", "\ud83d", "a\x00b", "*", "}:{", "x" * 255]
 

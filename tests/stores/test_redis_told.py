@@ -10,10 +10,10 @@ from adk_django.core.effects import Claim, EffectClass, Outcome, OutcomeKind, Sl
 from adk_django.core.record import Answer, RunRecord, RunStatus, Writes
 from adk_django.exceptions import FenceLostError, LeaseLostError, RunForgottenError, StoreUnavailableError
 from adk_django.models import Run, RunEvent, RunLease
-from adk_django.stores import IN_REDIS
 from adk_django.stores.bundle import Stores
-from adk_django.stores.redis_client import keys_of
-from adk_django.stores.sql import Clock
+from adk_django.stores.handler import IN_REDIS
+from adk_django.stores.orm.sql import Clock
+from adk_django.stores.redis.client import keys_of
 from tests.scenarios import SCENARIOS, log_at
 from tests.stores.in_redis import age_redis, stores_in_redis
 from tests.worlds import TENANT, World, finish

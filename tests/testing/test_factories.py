@@ -4,9 +4,9 @@ import pytest
 
 from adk_django.core.effects import Slot
 from adk_django.core.plan import ToolDisposition
-from adk_django.planning import plan_resume
+from adk_django.operations.planning import plan_resume
 from adk_django.runs import inspect, list_runs, settle
-from adk_django.stores import complete
+from adk_django.stores.handler import complete
 from adk_django.testing import factories
 
 pytestmark = pytest.mark.django_db

@@ -17,10 +17,11 @@ from celery import current_app
 from django.contrib.auth.models import Group
 from django.db import OperationalError, connection
 
-from adk_django import runs, wakeups
+from adk_django import runs
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import AdkError, SettlementError
 from adk_django.models import IdempotencyKey, Run
+from adk_django.operations import wakeups
 from adk_django.testing import EffectLog
 from tests.servers import LastingPostgres, RedisServer
 from tests.workers.agents import USING

@@ -13,9 +13,10 @@ from django.db import transaction
 from django.test import TestCase
 
 from adk_django import agents as registry
-from adk_django import runs, wakeups
+from adk_django import runs
 from adk_django.core.record import RunStatus
 from adk_django.models import Run, TranscriptMessage
+from adk_django.operations import wakeups
 from tests.products import celery_app
 from tests.workers.conftest import Site
 from tests.workers.scenes import CANARY, LARGE, agents

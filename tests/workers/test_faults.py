@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
-from adk_django import wakeups
 from adk_django.core.record import RunStatus
+from adk_django.operations import wakeups
 from tests.workers.conftest import Site
 from tests.workers.crew import gone, kill, watched
 

@@ -9,7 +9,7 @@ from django.db import connections
 from adk_django import runs
 from adk_django.core.record import RunStatus
 from adk_django.models import IdempotencyKey, Run, RunLease, Spend, TranscriptMessage
-from adk_django.stores.sql import Clock
+from adk_django.stores.orm.sql import Clock
 from tests.workers.conftest import Site
 
 COMPLETED = RunStatus.COMPLETED.value

@@ -27,7 +27,7 @@ class Command(AdkCommand):
             run_id, tenant=tenant, by=answerer(options["by"]), reason=options["reason"], using=self.using
         )
         try:
-            record = runs.fulfil(run_id, tenant=tenant, using=self.using)
+            record = runs.apply_requests(run_id, tenant=tenant, using=self.using)
         except RunLeaseError as error:
             self._note(record)
             self.facts |= {"holder": error.holder, "until": error.until and error.until.isoformat()}

@@ -13,9 +13,9 @@ from adk_django.exceptions import (
     CheckpointNotFoundError,
     HistoryUnavailableError,
 )
-from adk_django.management import facts
+from adk_django.management import json_output
 from adk_django.management.base import AdkCommand
-from adk_django.planning import describe
+from adk_django.operations.planning import describe
 
 _UNREADABLE = (CheckpointDamagedError, CheckpointFormatError, HistoryUnavailableError)
 _FILTERS = ("status", "agent", "stuck", "limit")
@@ -50,7 +50,7 @@ class Command(AdkCommand):
         seen = runs.inspect(run_id, tenant=tenant, using=self.using)
         if seen is None:
             raise CheckpointNotFoundError(f"there is no run {run_id} of tenant {tenant}")
-        self.facts |= facts.of_inspection(seen)
+        self.facts |= json_output.of_inspection(seen)
         self.say(*describe(seen).split("\n"))
         for error in seen.refusals:
             if isinstance(error, _UNREADABLE):
@@ -58,7 +58,7 @@ class Command(AdkCommand):
 
     def _list(self, *, limit: int | None, **filters: Any) -> None:
         found = runs.list_runs(limit=limit or 100, using=self.using, **filters)
-        self.facts["runs"] = [facts.of_record(record) for record in found]
+        self.facts["runs"] = [json_output.of_record(record) for record in found]
         for record in found:
             reason = f": {record.reason}" if record.reason else ""
             at = record.created_at.isoformat(timespec="seconds") if record.created_at else "-"

@@ -8,7 +8,7 @@ from adk_django import runs
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import RunLeaseError
 from adk_django.management.base import AdkCommand, Refusal, add_reason, answerer
-from adk_django.management.driving import refuse_ended
+from adk_django.management.carry_on import refuse_ended
 
 
 class Command(AdkCommand):
@@ -40,7 +40,7 @@ class Command(AdkCommand):
                 raise Refusal(message, exit_code=4, code="not-quarantined")
             return
         try:
-            record = runs.fulfil(run_id, **where)
+            record = runs.apply_requests(run_id, **where)
         except RunLeaseError as error:
             self.facts |= {"holder": error.holder, "until": error.until and error.until.isoformat()}
             self.say(f"release of run {run_id} is requested: {error.holder} holds it")

@@ -6,10 +6,10 @@ from django.core.management.base import CommandParser
 
 from adk_django import runs
 from adk_django.exceptions import CheckpointNotFoundError
-from adk_django.inspection import Inspection, moves
-from adk_django.management import facts
-from adk_django.management.driving import DrivingCommand, handed_on, refuse_ended, stands_still
-from adk_django.planning import describe, refuse_resume
+from adk_django.management import json_output
+from adk_django.management.carry_on import DrivingCommand, handed_on, refuse_ended, stands_still
+from adk_django.operations.inspection import Inspection, moves
+from adk_django.operations.planning import describe, refuse_resume
 
 
 class Command(DrivingCommand):
@@ -36,7 +36,7 @@ class Command(DrivingCommand):
         seen = runs.inspect(run_id, tenant=tenant, using=self.using)
         if seen is None:
             raise CheckpointNotFoundError(f"there is no run {run_id} of tenant {tenant}")
-        self.facts["run"] = facts.of_inspection(seen)
+        self.facts["run"] = json_output.of_inspection(seen)
         self.say(*describe(seen).split("\n"))
         refuse_ended(seen.record)
         if options["enqueue"]:

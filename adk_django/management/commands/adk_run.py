@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from adk_django import agents, runs
-from adk_django.management.driving import DrivingCommand, handed_on, refuse_ended
+from adk_django.management.carry_on import DrivingCommand, handed_on, refuse_ended
 
 
 class Command(DrivingCommand):

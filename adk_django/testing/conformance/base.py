@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from adk_django.asynchronous import in_thread
+from adk_django.concurrency import in_thread
 from adk_django.core import codec
 from adk_django.core.checkpoint import Checkpoint, CheckpointBoundary, HistoryHandle, PendingCall
 from adk_django.core.effects import Claim, EffectClass, Outcome, OutcomeKind, Slot

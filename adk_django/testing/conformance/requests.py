@@ -1,4 +1,4 @@
-"""The suite of a run store, second half: requests for approval, their answers, and what they hold back."""
+"""The suite of a run store, third part: requests for approval, their answers, and what they hold back."""
 
 # ruff: noqa: S101, S105, S106 (a suite is made of asserts, and its tokens are no secrets)
 
@@ -13,13 +13,14 @@ from adk_django.core.record import Approval, ApprovalState, RunStatus
 from adk_django.exceptions import ApprovalConflictError, ApprovalError, ApprovalExpiredError, LeaseLostError
 from adk_django.testing.conformance.base import LONG_SECONDS, ONE, THREE, TWO, race, raises, same
 from adk_django.testing.conformance.due import DueConformance
+from adk_django.testing.conformance.lists import ListConformance
 from adk_django.testing.conformance.runs import RowConformance
 from adk_django.testing.conformance.values import AWKWARD_TEXTS, VALUES
 
 WINDOW_SECONDS = 600.0
 
 
-class RunStoreConformance(DueConformance, RowConformance):
+class RunStoreConformance(DueConformance, ListConformance, RowConformance):
     """What a run store promises: of rows, requests and answers."""
 
     def approval(self, slot: Slot = ONE, digest: str = "d1", **changes: Any) -> Approval:
