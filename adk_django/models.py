@@ -55,6 +55,7 @@ class Run(OfRun):
 
     agent = fields.TextField(_("agent"))
     revision = fields.TextField(_("pinned revision"), null=True)  # noqa: DJ001  # none is not the empty revision
+    format_version = fields.IntegerField(_("format"), null=True)
     status = fields.CharField(_("status"), max_length=16, default=RunStatus.ACTIVE.value)
     reason = fields.TextField(_("why it is not moving"), default="")
     input = fields.TextField(_("input"))

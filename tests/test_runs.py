@@ -18,9 +18,9 @@ from adk_django.exceptions import (
     SettlementError,
 )
 from adk_django.tools import ToolContext, done
-from tests.props import calls, effect, raises, usual
-from tests.stage import Stage
-from tests.worlds import TENANT
+from tests.backends import TENANT
+from tests.fake_tools import calls, effect, raises, usual
+from tests.run_fixture import Stage
 
 SECRET = "Bearer " + "sk-live-" + "a1B2c3D4e5F6g7H8"
 PRIVATE = "my private question"

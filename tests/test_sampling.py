@@ -8,7 +8,17 @@ from tests.servers import PROJECT_DIR
 
 def collected(*options: str) -> list[str]:
     """Return the ids of the slow crash tests that a session with these options runs."""
-    asked = [sys.executable, "-m", "pytest", "tests/test_crash_points.py", "-m", "slow", "-n0", "--collect-only", "-q"]
+    asked = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "tests/execution/test_crash_points.py",
+        "-m",
+        "slow",
+        "-n0",
+        "--collect-only",
+        "-q",
+    ]
     listed = subprocess.run([*asked, *options], cwd=PROJECT_DIR, capture_output=True, text=True, check=True).stdout
     return sorted(line for line in listed.splitlines() if "::" in line)
 

@@ -10,10 +10,10 @@ from adk_django.concurrency import forget_pool
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import StoreUnavailableError
 from adk_django.execution import handover, ports
-from tests.products import celery_app
-from tests.props import calls, raises, usual
-from tests.stage import Stage
-from tests.worlds import TENANT
+from tests.backends import TENANT
+from tests.celery_apps import celery_app
+from tests.fake_tools import calls, raises, usual
+from tests.run_fixture import Stage
 
 SECRET = "canary-4711"
 
@@ -51,7 +51,7 @@ def test_an_error_nobody_foresaw_says_where_it_was_raised_and_not_what_it_holds(
     with caplog.at_level("DEBUG"):
         assert resumed(stage) == "fault"
     assert "ZeroDivisionError" in caplog.text
-    assert "props.py" in caplog.text
+    assert "fake_tools.py" in caplog.text
     assert SECRET not in caplog.text
     assert stage.record.reason.startswith("the worker failed, next try at ")
 

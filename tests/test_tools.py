@@ -15,8 +15,8 @@ from adk_django.core.record import RunStatus
 from adk_django.exceptions import ConfigurationError
 from adk_django.providers.base import ModelProvider, ModelRequest, ModelResponse
 from adk_django.tools import ArgumentsRefusedError, Tool, ToolContext, ToolRefused, tool, unknown
-from tests.props import calls, effect, raises, usual
-from tests.stage import Stage
+from tests.fake_tools import calls, effect, raises, usual
+from tests.run_fixture import Stage
 
 SECRET = "Bearer " + "sk-live-" + "a1B2c3D4e5F6g7H8"
 

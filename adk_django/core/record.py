@@ -93,7 +93,8 @@ class RunRecord:
     failed and has not been made good: the frontier is then one that the run has passed. ``begun_at`` is set by the
     first commit after a model answer. ``claimed`` are the tokens of the claims of its newest turn that were about to
     be made, noted where the claims are in another place than the row: one that is not found there was lost.
-    ``usage``, ``cost_micros`` and ``iterations`` (turns answered) are what its ledger comes to.
+    ``format_version`` is the format of its frontier, None before the first; it and ``revision`` are read before the
+    lease is asked for. ``usage``, ``cost_micros`` and ``iterations`` (turns answered) are what its ledger comes to.
     """
 
     tenant: str
@@ -103,6 +104,7 @@ class RunRecord:
     salt: str
     input_digest: str = ""
     revision: str | None = None
+    format_version: int | None = None
     status: RunStatus = RunStatus.ACTIVE
     reason: str = ""
     output: str | None = None
@@ -201,6 +203,7 @@ class Writes:
     wake_seen: datetime | None = None
     output: str | None = None
     revision: str | None = None
+    format_version: int | None = None
     failed_save: str | None = None
     deaths: int | None = None
 

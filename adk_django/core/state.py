@@ -102,6 +102,7 @@ class RunState(Known):
             spend=self.spend + sent.spend,
             begins=self.turn > 0 and self.record.begun_at is None,
             revision=self.setting.revision,
+            format_version=None if frontier is None else frontier.format_version,
             wake_seen=self.record.wake_at,
             deaths=0 if self.died and new else None,
         )

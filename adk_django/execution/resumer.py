@@ -21,7 +21,7 @@ from adk_django.exceptions import (
 )
 from adk_django.execution.checkpointer import Checkpointer
 from adk_django.execution.leaseholder import Leaseholder
-from adk_django.execution.revisions import refuse_revision
+from adk_django.execution.revisions import refuse_format, refuse_revision
 from adk_django.execution.stored_run import StoredRun
 from adk_django.stores.base import HistoryStore, IdempotencyStore, LeaseStore
 from adk_django.stores.bundle import Stores
@@ -142,6 +142,7 @@ class Resumer:
         """Return the run whose row was ``seen``, its lease held, with all that speaks against carrying it on."""
         self._stores.refuse_transaction()
         refuse_revision(seen, agent, accept)
+        refuse_format(seen)
         run_id, tenant = seen.run_id, seen.tenant
         holder = self.hold(run_id, tenant=tenant, worker=worker, floor=seen.fence)
         try:

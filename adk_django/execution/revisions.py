@@ -1,8 +1,9 @@
-"""Which agent carries a run on, and whether it may: by the name and the revision that the run's row is pinned to."""
+"""Which agent carries a run on, and whether this process can: by the name, revision and format in the run's row."""
 
 from adk_django.agents import Agent, get_agent, is_registered
+from adk_django.core.checkpoint import CHECKPOINT_FORMAT
 from adk_django.core.record import RunRecord
-from adk_django.exceptions import AgentRevisionError
+from adk_django.exceptions import AgentRevisionError, CheckpointFormatError
 
 
 def agent_of(record: RunRecord) -> Agent:
@@ -10,6 +11,17 @@ def agent_of(record: RunRecord) -> Agent:
     if not is_registered(record.agent):
         raise not_registered(record)
     return get_agent(record.agent)
+
+
+def refuse_format(record: RunRecord) -> None:
+    """Raise CheckpointFormatError if a newer version wrote the run's frontier."""
+    if is_newer(record):
+        raise CheckpointFormatError(record.format_version or 0, CHECKPOINT_FORMAT)
+
+
+def is_newer(record: RunRecord) -> bool:
+    """Return whether a newer version wrote the run's frontier."""
+    return record.format_version is not None and record.format_version > CHECKPOINT_FORMAT
 
 
 def refuse_revision(record: RunRecord, agent: Agent | None, accept: str | None = None) -> None:

@@ -22,8 +22,6 @@ def of_a_run() -> "list[tuple[str, models.Field[Any, Any]]]":
 class Migration(migrations.Migration):
     initial = True
 
-    dependencies = []
-
     operations = [
         migrations.CreateModel(
             name="Run",
@@ -31,6 +29,7 @@ class Migration(migrations.Migration):
                 *of_a_run(),
                 ("agent", models.TextField()),
                 ("revision", models.TextField(null=True)),
+                ("format_version", models.IntegerField(null=True)),
                 ("status", models.CharField(default="active", max_length=16)),
                 ("reason", models.TextField(default="")),
                 ("input", models.TextField()),

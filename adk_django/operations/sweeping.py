@@ -12,6 +12,7 @@ from adk_django.core.checkpoint import CHECKPOINT_FORMAT
 from adk_django.core.lease import DAY_SECONDS
 from adk_django.exceptions import CrowdedError
 from adk_django.execution.ports import Leave
+from adk_django.execution.revisions import is_newer
 from adk_django.execution.runner import AgentRunner, RunResult
 from adk_django.operations import wakeups
 from adk_django.operations.decisions import apply_requests
@@ -32,8 +33,8 @@ def carry_on(
     if record is None or record.status.ended:
         return None
     agent = get_agent(record.agent) if is_registered(record.agent) else None
-    if agent is None or not agent.carries(record.revision):
-        if record.cancel_requested_at is not None:  # which needs no agent
+    if agent is None or is_newer(record) or not agent.carries(record.revision):
+        if record.cancel_requested_at is not None:  # which needs no agent and no frontier
             apply_requests(run_id, tenant=tenant, worker=worker, using=using)
         return None
     leases = runner.stores.leases.within(max_live=caps.max_live, max_live_per_tenant=caps.max_live_per_tenant)

@@ -26,9 +26,13 @@ class Due:
     max_live: int | None = None
     max_live_per_tenant: int | None = None
 
-    def carries(self, agent: str, revision: str | None) -> bool:
-        """Return whether runs of ``agent`` that are pinned to ``revision``, or to none, can be carried on."""
-        return agent in self.definitions and (revision is None or revision in self.definitions[agent])
+    def carries(self, record: RunRecord) -> bool:
+        """Return whether the run can be carried on here, or is to be cancelled, which needs neither agent nor
+        frontier."""
+        if record.cancel_requested_at is not None:
+            return True
+        pinned = record.revision is None or record.revision in self.definitions.get(record.agent, ())
+        return record.agent in self.definitions and pinned and (record.format_version or 0) <= self.format_version
 
 
 class RunStore(SyncVerbs, ABC):
@@ -55,7 +59,7 @@ class RunStore(SyncVerbs, ABC):
 
     @abstractmethod
     def write(self, run_id: str, *, tenant: str, writes: Writes, fence: int) -> Written:
-        """Apply what of ``writes`` concerns the row: ``begins``, status, note, spend, requests, revision.
+        """Apply what of ``writes`` concerns the row: ``begins``, status, note, spend, requests, revision and format.
 
         A row that has ended changes no more, and nobody is asked for it. A spend that is there counts once. The same
         request again leaves it as it stands, unless nobody edited its arguments and its digest is another all the

@@ -9,5 +9,5 @@ import os
 from tests import settings as suite
 from tests.settings import *  # noqa: F403  # all of the suite's
 
-INSTALLED_APPS = [*suite.INSTALLED_APPS, "tests.commands.desk.apps.DeskConfig"]
+INSTALLED_APPS = [*suite.INSTALLED_APPS, "tests.commands.product_app.apps.DeskConfig"]
 ADK = json.loads(os.environ.get("TEST_ADK", "{}"))

@@ -14,7 +14,7 @@ from adk_django.agents import Agent
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import ProviderError
 from adk_django.execution.runner import AgentRunner
-from tests.commands.desk.definitions import AGENTS
+from tests.commands.product_app.definitions import AGENTS
 from tests.servers import PROJECT_DIR, child_env
 
 TENANT = "acme"
@@ -52,7 +52,7 @@ def argv(name: str, *args: str, tenant: str | None = TENANT) -> list[str]:
 def _forks() -> "subprocess.Popen[str]":
     """Start the process that forks one for each command; it ends when its input closes, with this one."""
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.commands.forks"],
+        [sys.executable, "-m", "tests.commands.forked_commands"],
         cwd=PROJECT_DIR,
         env=environment("default"),
         stdin=subprocess.PIPE,

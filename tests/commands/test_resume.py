@@ -59,7 +59,7 @@ def test_nothing_under_that_id():
 
 @ON_DEFAULT
 def test_a_run_that_was_started_and_has_no_frontier_is_carried_on_from_its_input():
-    from tests.commands.desk.definitions import AGENTS
+    from tests.commands.product_app.definitions import AGENTS
 
     runs.start(AGENTS["clerk"], "go", tenant=TENANT, run_id="r")
     dry = command("adk_resume", "r", "--dry-run")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from adk_django.core.codec import DecodeError, EncodeError, chain, decode, digest, encode
-from tests.core.values import ANYTHING, BERLIN, KEYS, VALUES, alike
+from tests.core.codec_values import ANYTHING, BERLIN, KEYS, VALUES, alike
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: f"{type(value).__name__}")

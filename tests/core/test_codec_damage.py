@@ -5,7 +5,7 @@ import random
 import pytest
 
 from adk_django.core.codec import DecodeError, decode, encode
-from tests.core.values import VALUES
+from tests.core.codec_values import VALUES
 
 NOT_OURS = [
     "",

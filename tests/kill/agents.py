@@ -9,7 +9,7 @@ import os
 from adk_django.agents import register
 from adk_django.testing import EffectLog
 from tests.kill.jobs import wait_at
-from tests.kill.scenes import SCENES, around
+from tests.kill.run_definitions import SCENES, around
 
 register(
     around(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kill.nursery import Nursery
+from tests.kill.child_processes import Nursery
 
 
 @pytest.fixture(scope="session")

@@ -18,10 +18,10 @@ from adk_django.execution.runner import AgentRunner, RunResult
 from adk_django.testing import EffectLog
 from adk_django.testing.crashes import Crasher, CrashPoint, kill
 from adk_django.tools import Tool
-from tests.kill.clocks import shift
-from tests.kill.scenes import SCENES, around, durable, policy_of, using_of
-from tests.scenarios import make_tools
-from tests.worlds import TENANT, World
+from tests.backends import TENANT, World
+from tests.kill.run_definitions import SCENES, around, durable, policy_of, using_of
+from tests.kill.wrong_clock import shift
+from tests.run_definitions import make_tools
 
 ALIAS = "default"  # in a child: the database that the test is about
 LOG = EffectLog(os.devnull)  # each child sets its path; the tools that write it are made before the fork

@@ -17,11 +17,11 @@ from adk_django.execution.runner import RunResult
 from adk_django.models import IdempotencyKey
 from adk_django.testing import EffectLog
 from adk_django.testing.crashes import Crasher
-from tests.kill.nursery import Nursery
-from tests.kill.proxy import Proxy
-from tests.kill.scenes import SCENES, using_of
-from tests.test_crash_points import check, effects, expected, fresh_log, points, run_id
-from tests.worlds import World, finish, slice_of
+from tests.backends import World, finish, slice_of
+from tests.execution.test_crash_points import check, effects, expected, fresh_log, points, run_id
+from tests.kill.child_processes import Nursery
+from tests.kill.postgres_proxy import Proxy
+from tests.kill.run_definitions import SCENES, using_of
 
 pytestmark = pytest.mark.parametrize("alias", ["postgres"], indirect=True)
 OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> %s"

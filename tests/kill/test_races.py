@@ -14,10 +14,10 @@ from adk_django.core.record import RunStatus
 from adk_django.exceptions import RunConflictError
 from adk_django.models import IdempotencyKey, Run, RunLease, Spend
 from adk_django.testing import EffectLog
-from tests.kill.nursery import Nursery
-from tests.kill.scenes import SCENES
+from tests.backends import TENANT
+from tests.kill.child_processes import Nursery
+from tests.kill.run_definitions import SCENES
 from tests.servers import PROJECT_DIR, child_env
-from tests.worlds import TENANT
 
 
 def race(nursery: Nursery, alias: str, folder: Path) -> None:

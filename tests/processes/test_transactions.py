@@ -20,8 +20,8 @@ from adk_django.models import Run
 from adk_django.providers.base import ModelRequest, ModelResponse
 from adk_django.testing import EffectLog, ScriptedProvider
 from adk_django.tools import tool
-from tests.scenarios import note_on
-from tests.worlds import TENANT, World
+from tests.backends import TENANT, World
+from tests.run_definitions import note_on
 
 RUN = "run_1"
 IDLE = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in %%'"

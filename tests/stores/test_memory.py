@@ -29,7 +29,7 @@ from adk_django.testing import (
     LeaseStoreConformance,
     RunStoreConformance,
 )
-from tests.stores.places import InMemory, InTurn
+from tests.stores.conformance_backends import InMemory, InTurn
 
 RUN = {"tenant": "acme", "run_id": "run-1"}
 RETURNED = Outcome.of(OutcomeKind.RETURNED, "A")

@@ -8,7 +8,7 @@ from adk_django.testing import (
     LeaseStoreConformance,
     RunStoreConformance,
 )
-from tests.stores.in_database import InDatabase, InDatabaseInTurn
+from tests.stores.orm_conformance import InDatabase, InDatabaseInTurn
 
 
 class TestOrmCheckpointStore(InDatabase, CheckpointStoreConformance): ...

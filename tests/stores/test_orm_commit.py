@@ -25,7 +25,7 @@ from adk_django.exceptions import (
     StoreUnavailableError,
 )
 from adk_django.stores.orm import OrmStores, connection
-from tests.stores.in_database import age, stores_on
+from tests.stores.orm_conformance import age, stores_on
 
 IDS = {"tenant": "acme", "run_id": "run-1"}
 RETURNED = Outcome.of(OutcomeKind.RETURNED, {"seat": "1A"})

@@ -15,7 +15,7 @@ from adk_django.exceptions import LeaseLostError, StoreUnavailableError
 from adk_django.execution import leaseholder
 from adk_django.execution.leaseholder import Leaseholder
 from adk_django.stores.orm import OrmLeaseStore
-from tests.stores.in_database import age
+from tests.stores.orm_conformance import age
 
 pytestmark = pytest.mark.parametrize("alias", ["postgres"], indirect=True)
 SHORT = LeasePolicy(ttl_seconds=60.0, renew_within_seconds=59.99)

@@ -29,7 +29,7 @@ from adk_django.testing import (
     RunStoreConformance,
     StoreConformance,
 )
-from tests.stores.places import InMemory
+from tests.stores.conformance_backends import InMemory
 
 # Leases
 

@@ -14,7 +14,7 @@ from adk_django.testing import (
     LeaseStoreConformance,
     StoreConformance,
 )
-from tests.stores.in_redis import InRedis
+from tests.stores.redis_conformance import InRedis
 
 LEASES, CLAIMS = LeaseStoreConformance, IdempotencyStoreConformance
 GATE = "if held.fence ~= ARGV[1] or held.token == '' or not held.here then"

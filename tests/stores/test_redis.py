@@ -7,7 +7,7 @@ from adk_django.testing import (
     IdempotencyStoreConformance,
     LeaseStoreConformance,
 )
-from tests.stores.in_redis import InRedis
+from tests.stores.redis_conformance import InRedis
 
 
 class TestRedisCheckpointStore(InRedis, CheckpointStoreConformance): ...

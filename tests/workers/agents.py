@@ -6,7 +6,7 @@ from pathlib import Path
 from django.conf import settings
 
 from adk_django.agents import register
-from tests.workers.scenes import agents
+from tests.workers.run_definitions import agents
 
 # Transactional tools need the runs' own database.
 USING = None if "STORES" in settings.ADK else "default"

@@ -58,7 +58,7 @@ def main() -> int:
             ends.enter_context(server)
         postgres = ends.enter_context(LastingPostgres())
         _settle_in(folder, broker.url, stores.url, postgres.url, given.setup)
-        from tests.workers.storm import Storm
+        from tests.workers.chaos_faults import Storm
 
         storm = ends.enter_context(contextlib.closing(Storm(folder, postgres, broker, random.Random(seed), given.runs)))
         storm.rage(seconds)
@@ -92,7 +92,7 @@ def _settle_in(folder: Path, broker: str, stores: str, postgres: str, setup: str
     django.setup()
     from django.core.management import call_command
 
-    from tests.workers.app import app
+    from tests.workers.celery_app import app
 
     app.set_default()
     call_command("migrate", verbosity=0)

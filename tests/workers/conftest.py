@@ -13,13 +13,13 @@ from adk_django import runs
 from adk_django.core.record import RunStatus
 from adk_django.models import IdempotencyKey, Run, RunLease
 from adk_django.testing import EffectLog
-from tests.kill.nursery import Gate
-from tests.products import celery_app
+from tests.backends import AGES, TENANT
+from tests.celery_apps import celery_app
+from tests.kill.child_processes import Gate
 from tests.servers import child_env
-from tests.stores.in_database import age
-from tests.workers import scenes
-from tests.workers.crew import Worker
-from tests.worlds import AGES, TENANT
+from tests.stores.orm_conformance import age
+from tests.workers import run_definitions
+from tests.workers.worker_processes import Worker
 
 
 class Site:
@@ -60,7 +60,7 @@ class Site:
 
     def gate(self, tool: str, when: str = "after") -> Gate:
         """Return a shut gate at which a tool waits, before or after its effect."""
-        gate = Gate(scenes.gate_of(self.folder, tool, when))
+        gate = Gate(run_definitions.gate_of(self.folder, tool, when))
         self._gates.append(gate)
         return gate
 
@@ -136,7 +136,7 @@ def broker(redis_url: str) -> Iterator[str]:
 @pytest.fixture
 def site(alias: str, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """Yield the site of a test, whose agents are registered here as in its workers."""
-    made = {agent.name: agent for agent in scenes.agents(tmp_path, using=alias)}
+    made = {agent.name: agent for agent in run_definitions.agents(tmp_path, using=alias)}
     monkeypatch.setattr(registry, "_registry", made)
     place = Site(alias, broker, tmp_path)
     yield place

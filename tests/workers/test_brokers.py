@@ -17,10 +17,10 @@ from adk_django import runs
 from adk_django.core.record import RunStatus
 from adk_django.models import Run, TranscriptMessage
 from adk_django.operations import wakeups
-from tests.products import celery_app
+from tests.backends import TENANT
+from tests.celery_apps import celery_app
 from tests.workers.conftest import Site
-from tests.workers.scenes import CANARY, LARGE, agents
-from tests.worlds import TENANT
+from tests.workers.run_definitions import CANARY, LARGE, agents
 
 
 def bodies(site: Site) -> list[tuple[int, Any]]:

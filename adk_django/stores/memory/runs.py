@@ -167,8 +167,7 @@ class MemoryRunStore(InSpace, RunStore):
             taken: list[tuple[str, str]] = []
             for run in sorted(self.space.every(), key=_due_since):
                 row = run.record
-                carried = row is not None and (row.cancel_requested_at or due.carries(row.agent, row.revision))
-                if row is None or not _due(run, now) or not carried:
+                if row is None or not _due(run, now) or not due.carries(row):
                     continue
                 if len(taken) >= room:
                     break
@@ -244,6 +243,8 @@ def _changed(row: RunRecord, writes: Writes, fence: int, now: datetime) -> RunRe
         row = replace(row, failed_save=writes.failed_save)
     if writes.revision is not None:
         row = replace(row, revision=writes.revision)
+    if writes.format_version is not None:
+        row = replace(row, format_version=writes.format_version)
     if writes.status is not None:
         row = replace(row, status=writes.status, reason=writes.reason, output=writes.output)
         if writes.status is not RunStatus.QUARANTINED:

@@ -56,18 +56,14 @@ def _fitting(dialect: Dialect, due: Due) -> list[Sql]:
     """Return the conditions that ``target`` can be carried on by whom ``due`` describes, or is to be cancelled, which
     anybody can do; and that nobody is at it."""
     here = Sql("target.cancel_requested_at IS NOT NULL")
+    read = Sql("(target.format_version IS NULL OR target.format_version <= %s)", (due.format_version,))
     for agent, revisions in due.definitions.items():
         known = _texts(dialect, [dialect.value(models.Run, "revision", item).params[0] for item in sorted(revisions)])
         fits = Sql(f"(target.revision IS NULL OR target.revision {known.text})", known.params)
-        mine = both(dialect.is_(models.Run, agent=agent), fits)
+        mine = both(dialect.is_(models.Run, agent=agent), fits, read)
         here = Sql(f"{here.text} OR ({mine.text})", here.params + mine.params)
     return [
         Sql(f"NOT EXISTS (SELECT 1 {_LIVE} AND lease.tenant = target.tenant AND lease.run_id = target.run_id)"),
-        Sql(
-            "NOT EXISTS (SELECT 1 FROM adk_checkpoints AS frontier WHERE frontier.tenant = target.tenant "
-            "AND frontier.run_id = target.run_id AND frontier.format_version > %s)",
-            (due.format_version,),
-        ),
         Sql(f"({here.text})", here.params),
     ]
 

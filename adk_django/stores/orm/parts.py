@@ -183,7 +183,7 @@ def _row(dialect: Dialect, writes: Writes) -> Part:
     if writes.begins:
         changes["begun_at"] = Sql(f"coalesce(target.begun_at, {AT.text})")
         moved.append(Sql("target.begun_at IS NULL"))
-    for column in ("revision", "failed_save"):
+    for column in ("revision", "format_version", "failed_save"):
         if (value := getattr(writes, column)) is not None:
             changes[column] = value
             new = dialect.value(models.Run, column, value)

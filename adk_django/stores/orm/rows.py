@@ -165,6 +165,7 @@ def record_of(row: Any) -> RunRecord:
         salt=row.salt,
         input_digest=row.input_digest,
         revision=row.revision,
+        format_version=row.format_version,
         status=RunStatus(row.status),
         reason=row.reason,
         output=row.output,
@@ -205,6 +206,7 @@ def record_row(record: RunRecord) -> dict[str, Any]:
     return {
         "agent": record.agent,
         "revision": record.revision,
+        "format_version": record.format_version,
         "status": record.status.value,
         "reason": record.reason,
         "input": record.input,

@@ -72,6 +72,7 @@ class OrmRunStore(OrmApprovals, RunStore):
             wake_seen=writes.wake_seen,
             output=writes.output,
             revision=writes.revision,
+            format_version=writes.format_version,
             failed_save=writes.failed_save,
         )
         scope = self._scope(tenant, run_id, fence)

@@ -16,7 +16,7 @@ from adk_django.core.checkpoint import Checkpoint, CheckpointBoundary, HistoryHa
 from adk_django.core.effects import Claim, EffectClass, Outcome, OutcomeKind, Slot
 from adk_django.core.lease import RunLease
 from adk_django.core.messages import Message
-from adk_django.core.record import RunRecord
+from adk_django.core.record import RunRecord, Writes, Written
 from adk_django.exceptions import LeaseLostError
 from adk_django.stores.bundle import Stores
 
@@ -139,6 +139,10 @@ class StoreConformance(ABC):
         """Acquire the run, whose row is made where there is none."""
         self.stores.runs.create(self.row())
         return self.stores.leases.acquire(self.run_id, tenant=self.tenant, holder=holder, ttl_seconds=ttl_seconds)
+
+    def commit(self, lease: RunLease, **writes: Any) -> Written:
+        """Commit under ``lease``."""
+        return self.stores.commit(Writes(**writes), lease=lease)
 
     def take_over(self, holder: str = "worker-2") -> RunLease:
         """Let the lease expire and acquire the run as another worker."""

@@ -9,7 +9,7 @@ from adk_django.core.checkpoint import HistoryHandle
 from adk_django.core.effects import Claim, ClaimState, Outcome, Slot
 from adk_django.core.lease import RunLease
 from adk_django.core.messages import Usage
-from adk_django.core.record import Answer, Approval, ApprovalState, RunStatus, Settlement, Spend, Writes, Written
+from adk_django.core.record import Answer, Approval, ApprovalState, RunStatus, Settlement, Spend, Writes
 from adk_django.exceptions import LeaseLostError
 from adk_django.testing.conformance.base import (
     AFTER,
@@ -26,10 +26,6 @@ from adk_django.testing.conformance.base import (
 
 class CommitConformance(StoreConformance):
     """What a commit promises."""
-
-    def commit(self, lease: RunLease, **writes: Any) -> Written:
-        """Commit under ``lease``."""
-        return self.stores.commit(Writes(**writes), lease=lease)
 
     def claimed(self, lease: RunLease, *claims: Claim) -> tuple[Claim, ...]:
         """Make claims by a commit."""
@@ -57,6 +53,7 @@ class CommitConformance(StoreConformance):
             "spend": (Spend(1, lease.fence, Usage(10, 5), 100),),
             "begins": True,
             "revision": "1",
+            "format_version": 1,
         }
 
     def test_all_of_a_commit_stands(self) -> None:
@@ -75,7 +72,8 @@ class CommitConformance(StoreConformance):
         assert stands is not None
         assert (claim.token, claim.begun_at, claim.deadline_at) == ("token-3", stands.begun_at, stands.deadline_at)
         row = self.record_of()
-        assert (row.usage, row.cost_micros, row.revision, row.fence) == (Usage(10, 5), 100, "1", lease.fence)
+        assert (row.usage, row.cost_micros, row.fence) == (Usage(10, 5), 100, lease.fence)
+        assert (row.revision, row.format_version) == ("1", 1)
         assert row.begun_at == written.at
         assert (written.failed_save, written.refusal, written.standing) == ("", None, None)
 

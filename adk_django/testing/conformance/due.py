@@ -120,6 +120,7 @@ class DueConformance(StoreConformance):
         unpinned, ours = self.run("unpinned"), self.run("ours", revision="1")
         self.run("other", revision="2")
         self.run("another", agent=f"{self.agent}-other")
+        self.run("newer", format_version=CHECKPOINT_FORMAT + 1)
         assert sorted(self.taken()) == sorted([unpinned, ours])
         assert self.taken(definitions={}) == []
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from example_project.travel.stage import DemoError, staged
-from example_project.travel.story import table, tell
+from example_project.travel.demo_kills import table, tell
+from example_project.travel.demo_processes import DemoError, staged
 
 
 class Command(BaseCommand):

@@ -1,7 +1,0 @@
-"""Registers the agents of the commands' child processes."""
-
-from adk_django.agents import register
-from tests.commands.desk.definitions import AGENTS
-
-for agent in AGENTS.values():
-    register(agent)
