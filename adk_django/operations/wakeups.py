@@ -6,14 +6,16 @@ or not at all, and a broker that is down or silent fails nothing: the run stays 
 
 import functools
 import logging
+import os
 import time
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, cast
 
 from celery import Celery
 from celery.app import app_or_default
 from django.db import transaction
 from kombu.connection import Connection
+from kombu.pools import ProducerPool
 
 from adk_django.conf import get_settings
 from adk_django.stores.bundle import Stores
@@ -30,6 +32,7 @@ _TIMEOUTS: Final = {
     "amqp": {"read_timeout": SECONDS, "write_timeout": SECONDS},
 }
 
+_pools: dict[tuple[int, str], ProducerPool] = {}  # by process and the broker's URL
 _silent_until: dict[str, float] = {}  # by the broker's URL, in monotonic time
 
 
@@ -72,13 +75,13 @@ def wake(stores: Stores, tenant: str, run_id: str) -> None:
 
 
 def send(runs: Iterable[tuple[str, str]]) -> int:
-    """Send a wake-up for each (tenant, run id), on a connection of its own; return how many went out.
+    """Send a wake-up for each (tenant, run id), on a pooled connection; return how many went out.
 
     What does not go out is logged, and its broker left alone for a few seconds. A product that configured no broker has
     nobody to wake.
     """
-    app, sent = product_app(), 0
-    url = _broker_of(app)
+    app, left = product_app(), list(runs)
+    url, asked = _broker_of(app), len(left)
     if not url:
         logger.debug("no broker is configured: no wake-up is sent")
         return 0
@@ -86,25 +89,47 @@ def send(runs: Iterable[tuple[str, str]]) -> int:
         logger.warning("a wake-up was not sent, a sweep sends another: the broker did not answer just now")
         return 0
     try:
-        with _connection(app) as connection:
-            for tenant, run_id in runs:
+        pool = _producers(app, url)
+        while not _sent(app, pool, left):
+            logger.debug("a pooled connection to the broker had closed: the wake-up is sent on a new one")
+    except Exception as error:  # noqa: BLE001  # whatever a broker raises, the runs stay due
+        _silent_until[url] = time.monotonic() + SILENT_SECONDS
+        logger.warning("a wake-up was not sent, a sweep sends another: %s", type(error).__name__)
+    return asked - len(left)
+
+
+def _sent(app: Celery, pool: ProducerPool, left: list[tuple[str, str]]) -> bool:
+    """Send a wake-up for each of ``left``, which keeps what did not go out; return False where the connection had been
+    open before and broke, so that another is worth trying."""
+    with pool.acquire(block=True, timeout=SECONDS) as producer:
+        connection = cast(Connection, producer.connection)  # a producer of a pool has one
+        reused = connection.connected
+        try:
+            while left:
                 app.send_task(
                     TASK,
-                    (tenant, run_id),
-                    connection=connection,
+                    left[0],
+                    producer=producer,
                     queue=get_settings().celery_queue,
                     retry=False,
                     ignore_result=True,
                 )
-                sent += 1
-    except Exception as error:  # noqa: BLE001  # whatever a broker raises, the runs stay due
-        _silent_until[url] = time.monotonic() + SILENT_SECONDS
-        logger.warning("a wake-up was not sent, a sweep sends another: %s", type(error).__name__)
-    return sent
+                del left[0]
+        except Exception:
+            connection.collect()  # whoever gets it next opens it anew
+            if not reused:
+                raise
+            return False
+    return True
 
 
-def _connection(app: Celery) -> Connection:
-    connection: Connection = app.connection_for_write(_broker_of(app), connect_timeout=SECONDS)
-    timeouts = _TIMEOUTS.get(connection.transport.driver_type, {})
-    connection.transport_options = {**(connection.transport_options or {}), **timeouts}
-    return connection
+def _producers(app: Celery, url: str) -> ProducerPool:
+    """Return this process's producers, ``broker_pool_limit`` at most. Each waits ``SECONDS`` for an answer."""
+    key = os.getpid(), url  # a fork opens its own connections, and closes none of its parent's
+    if key not in _pools:
+        connection: Connection = app.connection_for_write(url, connect_timeout=SECONDS)
+        timeouts = _TIMEOUTS.get(connection.transport.driver_type, {})
+        connection.transport_options = {**(connection.transport_options or {}), **timeouts}
+        limit = app.conf.broker_pool_limit
+        _pools.setdefault(key, ProducerPool(connection.Pool(limit=limit), limit=limit))
+    return _pools[key]

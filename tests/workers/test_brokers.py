@@ -3,12 +3,17 @@
 import base64
 import contextlib
 import json
+import os
+import select
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import redis
+from celery import current_app
 from django.db import transaction
 from django.test import TestCase
 
@@ -106,6 +111,70 @@ def test_a_broker_that_does_not_answer_fails_no_start(site: Site, dumb: str, cap
     assert CANARY not in caplog.text
     assert sorted(site.sweep()) == ["inside", "meanwhile", "outside"]
     assert site.queued() == 3
+
+
+# The connections that wake-ups are sent on
+
+
+def test_wake_ups_share_a_connection_to_the_broker(site: Site) -> None:
+    wakeups.send([(TENANT, "first")])
+    before = site.redis.info("stats")["total_connections_received"]
+    for number in range(20):
+        assert wakeups.send([(TENANT, f"run_{number}")]) == 1
+    assert site.redis.info("stats")["total_connections_received"] == before
+    assert site.queued() == 21
+
+
+class Closing(threading.Thread):
+    """A port before a server, which closes a connection instead of passing on what comes after `armed` is set."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self._behind, self._listening = port, socket.create_server(("127.0.0.1", 0))
+        self.port, self.armed = self._listening.getsockname()[1], False
+
+    def run(self) -> None:
+        """Serve each connection on a thread."""
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                threading.Thread(target=self._serve, args=[client], daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, socket.create_connection(("127.0.0.1", self._behind)) as server:
+            while True:
+                for ready in select.select([client, server], [], [])[0]:
+                    data = ready.recv(65536)
+                    if not data or (ready is client and self.armed):
+                        self.armed = False
+                        return
+                    (server if ready is client else client).sendall(data)
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._listening.close()
+
+
+def test_a_wake_up_is_sent_anew_where_the_broker_closed_its_connection(site: Site) -> None:
+    broker = urlsplit(current_app.conf.broker_url)
+    between = Closing(broker.port or 6379)
+    between.start()
+    with contextlib.closing(between), celery_app(broker._replace(netloc=f"127.0.0.1:{between.port}").geturl()):
+        assert wakeups.send([(TENANT, "first")]) == 1
+        between.armed = True
+        assert wakeups.send([(TENANT, "second"), (TENANT, "third")]) == 2
+        assert not between.armed, "the connection was closed"
+    assert site.queued() == 3
+
+
+def test_a_fork_opens_a_connection_of_its_own(site: Site) -> None:
+    app, url = current_app._get_current_object(), current_app.conf.broker_url
+    pool = wakeups._producers(app, url)
+    assert wakeups._producers(app, url) is pool
+    if not (child := os.fork()):
+        os._exit(wakeups._producers(app, url) is pool)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0, "the child has another pool than its parent"
 
 
 # What is in a message, and in a log
