@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,8 @@ CHILDREN = 4
 CALM_SECONDS = 150
 STOPPED_SECONDS = (3.5, 4.5)  # longer than a lease, and shorter than any call may take
 ONCE = ("book", "mail")  # their effects are lines; a transactional tool's are rows
-TAKEOVERS = """
-CREATE TABLE chaos_takeovers (run_id text);
-CREATE FUNCTION chaos_note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    INSERT INTO chaos_takeovers VALUES (NEW.run_id); RETURN NEW; END $$;
-CREATE TRIGGER chaos_note AFTER UPDATE ON adk_run_leases FOR EACH ROW
-    WHEN (NEW.fence > OLD.fence AND OLD.token IS NOT NULL) EXECUTE FUNCTION chaos_note();
-"""
+SLOW_SECONDS = 1.0
+NEAR_SECONDS = 15  # longer than a call may take, and shorter than two of them
 
 
 @dataclass
@@ -71,8 +67,8 @@ class Storm:
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._undecided: set[str] = set()
-        with connection.cursor() as cursor:
-            cursor.execute(TAKEOVERS)
+        self._takeovers: set[tuple[str, int]] = set()
+        self._stalls: list[tuple[int, float]] = []  # which process was not let run, and until when
 
     # Chaos
 
@@ -95,13 +91,28 @@ class Storm:
                 self._dice.choice(harms)()
                 next_harm = now + self._dice.uniform(0.2, 0.9)
             if now >= next_sweep:
-                self._try(runs.sweep)
+                self._sweep()
                 next_sweep = now + 0.5
             while self._later and self._later[0][0] <= now:
                 heapq.heappop(self._later)[2]()
+            self._listen()
             time.sleep(0.02)
         for run_id in waiting:
             self._patiently(lambda run_id=run_id: runs.start("roams", "go", tenant=TENANT, run_id=run_id))
+
+    def _sweep(self) -> None:
+        """Sweep; a database that took longer for it than a worker may take to renew its lease was away."""
+        begun = time.monotonic()
+        self._try(runs.sweep)
+        if time.monotonic() > begun + SLOW_SECONDS:
+            self._outages += [begun, time.monotonic()]
+
+    def _listen(self) -> None:
+        """Read what workers say, the dead ones too: a pipe that nobody reads stops who writes to it."""
+        for worker in self._workers + self._graves:
+            self._takeovers |= {(said["run"], said["fence"]) for said in worker.so_far("took_over")}
+            self._stalls += [(said["pid"], said["until"]) for said in worker.so_far("stalled")]
+            worker.forget_said()
 
     def _hire(self) -> None:
         log = self.folder / f"worker-{len(self._workers) + len(self._graves)}.log"
@@ -210,7 +221,8 @@ class Storm:
         while open_.exists() and time.monotonic() < until:
             for row in open_.filter(status=RunStatus.UNDECIDED.value):
                 self._settle(row.run_id)
-            runs.sweep()
+            self._sweep()
+            self._listen()
             time.sleep(0.25)
 
     def _settle(self, run_id: str) -> None:
@@ -223,7 +235,7 @@ class Storm:
             line = f"{claim.tool}/{run_id}/{claim.key}"
             if line not in self._undecided:
                 self._undecided.add(line)
-                if not self._explained(line):
+                if not self._explained(line, claim):
                     self.verdicts.faults.append(f"call {claim.slot} of {run_id} is undecided and nobody was hurt")
             answer = "completed" if self._effects().count(line) else "never_ran"
             with contextlib.suppress(SettlementError):  # it might still happen: asked again later
@@ -232,15 +244,21 @@ class Storm:
                     run_id, claim.slot, answer=answer, outcome="settled" if answer == "completed" else None, **told
                 )
 
-    def _explained(self, line: str) -> bool:
-        """Return whether the call of a line was in flight while its process was hurt, or while the database was away.
+    def _explained(self, line: str, claim: Any) -> bool:
+        """Return whether the process that claimed a call was hurt, was not let run, or was without its database.
 
-        A call that is claimed and was not entered leaves no line: its process was hurt in between.
+        Who entered the body says so in a line of its own; of a call that was not entered, its claim says who made it.
         """
+        self._listen()
         entered = [text.rsplit("/", 2) for text in EffectLog(self.folder / "entered.log").lines()]
         mine = [(int(pid), float(at)) for what, pid, at in entered if what == line]
-        outage = any(abs(at - moment) < 15 for _, at in mine for moment in self._outages)
-        return not mine or outage or any(pid in self._hurt for pid, _ in mine)
+        ago = (datetime.now(UTC) - claim.begun_at).total_seconds()
+        mine = mine or [(int(claim.holder.rpartition(":")[2]), time.monotonic() - ago)]
+        away = [*((pid, at) for pid, _ in mine for at in self._outages), *self._stalls]
+        return any(
+            pid in self._hurt or any(pid == other and abs(at - moment) < NEAR_SECONDS for other, moment in away)
+            for pid, at in mine
+        )
 
     def _effects(self) -> list[str]:
         return EffectLog(self.folder / "effects.log").lines()
@@ -251,9 +269,8 @@ class Storm:
         """Judge."""
         found, lines = self.verdicts, Counter(self._effects())
         found.undecided = len(self._undecided)
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT count(*) FROM chaos_takeovers")
-            found.takeovers = cursor.fetchone()[0]
+        self._listen()
+        found.takeovers = len(self._takeovers)
         for row in Run.objects.all():
             if (row.status, row.output) != (RunStatus.COMPLETED.value, "done"):
                 found.faults.append(f"{row.run_id} is {row.status}: {row.reason}")

@@ -76,6 +76,10 @@ class Worker:
             pass
         return [line for line in self._kept if line["event"] == event]
 
+    def forget_said(self) -> None:
+        """Drop what it has said until now."""
+        self._kept.clear()
+
     def _read(self, seconds: float) -> bool:
         if not self._selector.select(max(0.0, seconds)):
             return False
