@@ -8,6 +8,7 @@ from typing import Any
 from django.utils.module_loading import autodiscover_modules
 
 from adk_django.core import codec
+from adk_django.core.ids import require_ids
 from adk_django.exceptions import ConfigurationError
 from adk_django.providers.base import ModelProvider
 from adk_django.tools import Tool
@@ -37,6 +38,9 @@ class Agent:
         name: Any = self.name
         if not isinstance(name, str) or not name:
             raise ConfigurationError(f"an agent is named {name!r}: expected a text that is not empty")
+        require_ids(agent=name)
+        for alias in self.aliases:
+            require_ids(alias=alias)
         if not isinstance(self.tools, Sequence):
             raise ConfigurationError(f"agent {self.name}: tools is {self.tools!r}: expected a list of tools")
         for tool in self.tools:

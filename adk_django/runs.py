@@ -13,8 +13,10 @@ from adk_django.agents import Agent, get_agent
 from adk_django.concurrency import in_pool, sync_only, twin_of
 from adk_django.conf import get_settings
 from adk_django.core.decide import Probe
+from adk_django.core.ids import require_ids
 from adk_django.core.record import RunRecord, RunStatus
 from adk_django.exceptions import ResumeError, RunConflictError
+from adk_django.execution.new_run import new_record
 from adk_django.execution.ports import Watch
 from adk_django.execution.runner import AgentRunner, RunResult, result_of
 from adk_django.operations import wakeups
@@ -91,7 +93,10 @@ class StartedRun:
 
 
 def _agent(agent: Agent | str) -> Agent:
-    return get_agent(agent) if isinstance(agent, str) else agent
+    if not isinstance(agent, str):
+        return agent
+    require_ids(agent=agent)
+    return get_agent(agent)
 
 
 @sync_only
@@ -115,7 +120,8 @@ def start(
     runner = AgentRunner(using=using)
     record, created = runner.create(definition, input, tenant=tenant, run_id=run_id, user=user, due=enqueue)
     if not created:
-        asked = runner.record_of(definition, input, tenant=tenant, run_id=record.run_id, user=user)
+        mask = runner.checkpointer.mask
+        asked = new_record(definition, input, tenant=tenant, run_id=record.run_id, user=user, mask=mask)
         for field in ("agent", "user", "input_digest"):
             if getattr(record, field) != getattr(asked, field):
                 raise RunConflictError(record.run_id, field.removesuffix("_digest"))
@@ -181,7 +187,7 @@ def inspect(run_id: str, *, tenant: str, using: str | None = None) -> Inspection
     """Return all that is recorded of a run and what carrying it on would involve, or None. Writes nothing, asks no
     probe."""
     runner = AgentRunner(using=using)
-    record = runner.stores.runs.get(run_id, tenant=tenant)
+    record = runner.find(run_id, tenant=tenant)
     if record is None:
         return None
     return inspection(runner.stores, record, runner.checkpointer, strict=get_settings().resume.strict)
@@ -204,7 +210,8 @@ def list_runs(
     """
     if status is not None and status not in set(RunStatus):
         raise ValueError(f"status {status!r}: expected one of {', '.join(RunStatus)}")
-    wanted = None if status is None else RunStatus(status)
+    wanted, given = None if status is None else RunStatus(status), {"tenant": tenant, "agent": agent}
+    require_ids(**{field: text for field, text in given.items() if text is not None})
     runs = AgentRunner(using=using).stores.runs
     return runs.find(tenant=tenant, status=wanted, agent=agent, stuck=stuck, limit=limit, before=before)
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from adk_django import agents, runs
-from adk_django.agents import register
+from adk_django.agents import Agent, register
 from adk_django.core.effects import ClaimState
 from adk_django.core.record import RunStatus
 from adk_django.exceptions import (
@@ -17,6 +18,9 @@ from adk_django.exceptions import (
     RunConflictError,
     SettlementError,
 )
+from adk_django.execution.resumer import Resumer, claim_resume
+from adk_django.execution.runner import AgentRunner
+from adk_django.testing import ScriptedProvider
 from adk_django.tools import ToolContext, done
 from tests.backends import TENANT
 from tests.fake_tools import calls, effect, raises, usual
@@ -149,3 +153,61 @@ def test_a_cancel_is_carried_out_at_once_where_nobody_holds_the_run(place: str, 
     assert (ended.status, ended.reason, stage.lease) == (RunStatus.CANCELLED, "cancelled by ann: enough", None)
     with pytest.raises(AdkError):
         runs.cancel("nobody", by="ann", reason="", **given)
+
+
+ACTS = {
+    "start": lambda **given: runs.start(given.pop("agent", "plain"), "go", **given),
+    "resume": lambda agent=None, user=None, **given: runs.resume(agent=agent, **given),
+    "enqueue": lambda agent=None, user=None, **given: runs.resume(enqueue=True, **given),
+    "carry_on": lambda agent=None, user=None, **given: runs.carry_on(worker="w", **given),
+    "inspect": lambda agent=None, user=None, **given: runs.inspect(**given),
+    "list_runs": lambda run_id=None, user=None, **given: runs.list_runs(**given),
+    "settle": lambda agent=None, user=None, **given: runs.settle(call="1.1", answer="completed", **SAID, **given),
+    "probe": lambda agent=None, user=None, **given: runs.probe(call="1.1", **SAID, **given),
+    "decide": lambda agent=None, user=None, run_id="req", **given: runs.decide(run_id, grant=True, **SAID, **given),
+    "cancel": lambda agent=None, user=None, **given: runs.cancel(**SAID, **given),
+    "release": lambda agent=None, user=None, **given: runs.release(**SAID, **given),
+    "apply_requests": lambda agent=None, user=None, **given: runs.apply_requests(**given),
+    "Resumer": lambda agent=None, user=None, **given: resumer().resume(worker="w", **given),
+    "claim_resume": lambda agent=None, user=None, **given: claim_resume(resumer()._stores.leases, holder="w", **given),
+    "AgentRunner": lambda agent=None, user=None, **given: AgentRunner().resume(PLAIN, **given),
+    "AgentRunner.run": lambda agent=None, **given: AgentRunner().run(PLAIN, "go", **given),
+}
+TAKES = {
+    "start": ("tenant", "run_id", "user", "agent"),
+    "resume": ("tenant", "run_id", "agent"),
+    "list_runs": ("tenant", "agent"),
+    "AgentRunner.run": ("tenant", "run_id", "user"),
+}
+SAID = {"by": "ann", "reason": "so"}
+PLAIN = Agent("plain", provider=ScriptedProvider(["done"]))
+BAD = {"NUL": "a\0b", "surrogate": "a\ud83d", "empty": ""}
+
+
+def resumer() -> Resumer:
+    return Resumer(checkpoints=AgentRunner().checkpointer)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize(
+    ("act", "field"), [(act, field) for act in ACTS for field in TAKES.get(act, ("tenant", "run_id"))]
+)
+def test_what_no_database_keeps_as_an_id_is_refused_before_any_statement(
+    act: str, field: str, bad: str, django_assert_num_queries: Any
+) -> None:
+    register(PLAIN)
+    given = {name: "x" for name in ("tenant", "run_id") if name != "run_id" or act != "list_runs"}
+    if act in ("start", "resume"):
+        given["agent"] = "plain"
+    named = "request_id" if act == "decide" and field == "run_id" else field
+    with django_assert_num_queries(0), pytest.raises(ValueError, match=named):
+        ACTS[act](**{**given, field: BAD[bad]})
+
+
+@pytest.mark.parametrize("bad", ["NUL", "surrogate"])
+def test_an_agent_is_not_named_by_what_no_database_keeps(bad: str) -> None:
+    with pytest.raises(ValueError, match="agent"):
+        Agent(BAD[bad])
+    with pytest.raises(ValueError, match="alias"):
+        Agent("plain", aliases=(BAD[bad],))

@@ -1,4 +1,4 @@
-"""When a run whose slice failed is tried again."""
+"""What becomes of a run whose slice failed: when it is tried again, and what counts as a death of its worker."""
 
 import contextlib
 import re
@@ -15,18 +15,14 @@ from adk_django.exceptions import (
     StoreUnavailableError,
 )
 from adk_django.execution.checkpointer import Checkpointer
+from adk_django.execution.leaseholder import Leaseholder
 from adk_django.stores.bundle import Stores
 
 PROVIDER_FAILED = "the model provider failed"
-
 STORE_FAILED = "the store did not answer"
-
 SLICE_FAILED = "the worker failed"
-
 MANY = 60  # doublings, past any longest wait
-
 _FAILED: Mapping[type, str] = {ProviderError: PROVIDER_FAILED, StoreUnavailableError: STORE_FAILED}
-
 _FAULTS = (ProviderError, StoreUnavailableError, ConfigurationError)
 
 
@@ -43,6 +39,18 @@ def back_off(
     for _ in range(2):  # what the slice left idle may have died meanwhile; the next connection is a new one
         with contextlib.suppress(StoreUnavailableError):
             return _try_later(stores, lease, checkpointer, error, owed)
+
+
+def count_death(stores: Stores, holder: Leaseholder, owed: tuple[Spend, ...]) -> None:
+    """Count as a death what ended a slice and is no Exception, such as SystemExit out of a tool.
+
+    It is counted from the last progress on, as an expired lease is, so that a tool that ends each worker at the same
+    call is not taken up for ever. A store that is down cannot be told.
+    """
+    with contextlib.suppress(AdkError):
+        lease = holder.lease
+        stands = stores.leases.held(lease.run_id, tenant=lease.tenant)
+        stores.commit(Writes(deaths=(stands or lease).deaths + 1, spend=owed), lease=lease)
 
 
 def _try_later(

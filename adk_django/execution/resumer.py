@@ -8,6 +8,7 @@ from adk_django.agents import Agent
 from adk_django.concurrency import in_pool, in_testcase, off_loop, sync_only
 from adk_django.conf import get_settings
 from adk_django.core.checkpoint import Checkpoint
+from adk_django.core.ids import require_ids
 from adk_django.core.lease import LeasePolicy, RunLease
 from adk_django.core.plan import ResumePlan
 from adk_django.core.record import RunRecord, RunStatus, Writes
@@ -119,6 +120,7 @@ class Resumer:
         it on; HistoryUnavailableError, CheckpointFormatError or CheckpointDamagedError if it cannot be read. Every
         refusal gives the lease back.
         """
+        require_ids(tenant=tenant, run_id=run_id)
         seen = self._stores.runs.get(run_id, tenant=tenant)
         if seen is None:
             return None
@@ -175,6 +177,7 @@ def claim_resume(leases: LeaseStore, run_id: str, *, tenant: str, holder: str) -
 
     Raise ResumeConflictError if another holds it.
     """
+    require_ids(tenant=tenant, run_id=run_id)
     policy = LeasePolicy(CLAIM_SECONDS, CLAIM_SECONDS / 2)
     claim = Leaseholder(leases, run_id, tenant=tenant, holder=holder, policy=policy, background=False)
     claim.acquire()

@@ -3,17 +3,16 @@
 import functools
 import os
 import socket
-import uuid
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import cast
 
 from adk_django.agents import Agent
 from adk_django.concurrency import in_pool, in_testcase, off_loop, sync_only
 from adk_django.conf import get_settings
 from adk_django.core.checkpoint import PendingCall
-from adk_django.core.codec import digest
 from adk_django.core.decide import Stop
 from adk_django.core.effects import Claim
+from adk_django.core.ids import require_ids
 from adk_django.core.messages import Usage
 from adk_django.core.observations import Reply
 from adk_django.core.plan import plan
@@ -26,10 +25,11 @@ from adk_django.exceptions import (
     RunConflictError,
 )
 from adk_django.execution.admission import admit, refuse_stores
-from adk_django.execution.back_off import back_off
+from adk_django.execution.back_off import back_off, count_death
 from adk_django.execution.checkpointer import Checkpointer, default_checkpointer
 from adk_django.execution.leaseholder import Leaseholder
 from adk_django.execution.loop import HANDED_OVER, adrive, drive
+from adk_django.execution.new_run import new_record
 from adk_django.execution.ports import Leave, RunPorts, Watch
 from adk_django.execution.resumer import ResumedRun, Resumer, give_back
 from adk_django.execution.revisions import agent_of
@@ -94,8 +94,9 @@ class AgentRunner:
         self, agent: Agent, input: str, *, tenant: str, run_id: str | None = None, user: str | None = None
     ) -> RunResult:
         """Create the run and carry it to its first stop. Raise RunConflictError if the id is taken."""
+        record = self._new(agent, input, tenant, run_id, user)
         self.stores.refuse_transaction()
-        record, created = self.create(agent, input, tenant=tenant, run_id=run_id, user=user)
+        record, created = self.stores.runs.create(record)
         if not created:
             raise RunConflictError(record.run_id, "start")
         return self.resume(agent, record.run_id, tenant=tenant)
@@ -104,8 +105,9 @@ class AgentRunner:
         self, agent: Agent, input: str, *, tenant: str, run_id: str | None = None, user: str | None = None
     ) -> RunResult:
         """Async twin of `run`."""
+        record = self._new(agent, input, tenant, run_id, user)
         await in_pool(self.stores.refuse_transaction)
-        record, created = await in_pool(self.create, agent, input, tenant=tenant, run_id=run_id, user=user)
+        record, created = await in_pool(self.stores.runs.create, record)
         if not created:
             raise RunConflictError(record.run_id, "start")
         return await self.aresume(agent, record.run_id, tenant=tenant)
@@ -117,30 +119,13 @@ class AgentRunner:
 
         ``due`` asks for a worker: the run is to be woken at once.
         """
-        record = self.record_of(agent, input, tenant=tenant, run_id=run_id, user=user)
+        record = self._new(agent, input, tenant, run_id, user)
         if due:
             record = replace(record, wake_at=self.stores.runs.now())
         return self.stores.runs.create(record)
 
-    def record_of(self, agent: Agent, input: str, *, tenant: str, run_id: str | None, user: str | None) -> RunRecord:
-        """Return the row of a new run: its text masked, its digest of the real one. Raise ValueError for bad input."""
-        texts: dict[str, Any] = {"tenant": tenant, "run_id": run_id, "user": user, "input": input}
-        for what, given in texts.items():
-            if given is None and what in ("run_id", "user"):
-                continue
-            if not isinstance(given, str) or (not given and what != "input"):
-                raise ValueError(f"{what} is {type(given).__name__} {'' if given else 'and empty'}: expected a text")
-            if what in ("tenant", "run_id") and len(given) > ID_CHARACTERS:
-                raise ValueError(f"{what} has {len(given)} characters: expected at most {ID_CHARACTERS}")
-        return RunRecord(
-            tenant=tenant,
-            run_id=str(uuid.uuid4()) if run_id is None else run_id,
-            agent=agent.name,
-            input=self.checkpointer.mask(input),
-            input_digest=digest(input),
-            salt=os.urandom(32).hex(),
-            user=user,
-        )
+    def _new(self, agent: Agent, input: str, tenant: str, run_id: str | None, user: str | None) -> RunRecord:
+        return new_record(agent, input, tenant=tenant, run_id=run_id, user=user, mask=self.checkpointer.mask)
 
     @sync_only
     def resume(
@@ -176,6 +161,9 @@ class AgentRunner:
             except Exception as error:
                 back_off(self.stores, carried.lease, self.checkpointer, error, ports.owed if ports else ())
                 raise
+            except BaseException:
+                count_death(self.stores, carried.holder, ports.owed if ports else ())
+                raise
             return self._result(state, stop, moved=ports.moved)
 
     async def aresume(
@@ -210,6 +198,9 @@ class AgentRunner:
                 owed = ports.owed if ports else ()
                 await in_pool(back_off, self.stores, carried.lease, self.checkpointer, error, owed)
                 raise
+            except BaseException:
+                await in_pool(count_death, self.stores, carried.holder, ports.owed if ports else ())
+                raise
             return self._result(state, stop, moved=ports.moved)
 
     def ask(self, agent: Agent, record: RunRecord, call: PendingCall, claim: Claim) -> Reply:
@@ -217,9 +208,14 @@ class AgentRunner:
         bodies = Bodies(agent, self.stores, get_settings().tools, self.checkpointer.mask, inline=in_testcase())
         return bodies.probe(bodies.context_of(record, call, claim), call, claim)
 
+    def find(self, run_id: str, *, tenant: str) -> RunRecord | None:
+        """Return the row of a run, or None. Raise ValueError for what names no run."""
+        require_ids(tenant=tenant, run_id=run_id)
+        return self.stores.runs.get(run_id, tenant=tenant)
+
     def stored(self, run_id: str, *, tenant: str) -> RunRecord:
         """Return the row of a run. Raise CheckpointNotFoundError if there is none."""
-        record = self.stores.runs.get(run_id, tenant=tenant)
+        record = self.find(run_id, tenant=tenant)
         if record is None:
             raise CheckpointNotFoundError(f"there is no run {run_id} of tenant {tenant}")
         return record
@@ -295,6 +291,3 @@ def _refuse_other(carried: ResumedRun, run_id: str, tenant: str) -> None:
 def result_of(record: RunRecord, fence: int) -> RunResult:
     """Return how a run stands by its row."""
     return RunResult(record.run_id, record.status, record.reason, record.output, record.usage, record.iterations, fence)
-
-
-ID_CHARACTERS = 255

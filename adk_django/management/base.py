@@ -25,6 +25,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
 from adk_django.core.effects import Slot
+from adk_django.core.ids import require_ids
 from adk_django.exceptions import (
     AdkError,
     CallNotFoundError,
@@ -39,6 +40,11 @@ from adk_django.exceptions import (
 from adk_django.operations.planning import printable
 
 TAG: Final = "adk_django"  # of our checks
+_IDS: Final = {  # arguments that name something, and what they are elsewhere
+    **{name: name for name in ("tenant", "run_id", "user", "agent")},
+    "run": "run_id",
+    "request": "request_id",
+}
 
 _CODES: Final[tuple[tuple[type[BaseException], int], ...]] = (  # the first that fits
     (CheckpointNotFoundError, 1),
@@ -98,6 +104,10 @@ class AdkCommand(BaseCommand, ABC):
         self.using: str | None = options["database"]
         self.as_json = options["format"] == "json"
         self.facts: dict[str, Any] = {}
+        try:
+            require_ids(**{_IDS[name]: options[name] for name in _IDS if options.get(name) is not None})
+        except ValueError as error:
+            _unreadable(str(error))
         try:
             _refuse_failed_checks()
             self.act(**options)

@@ -15,6 +15,7 @@ from adk_django.agents import get_agent
 from adk_django.concurrency import sync_only, twin_of
 from adk_django.conf import get_settings
 from adk_django.core.effects import Claim, Outcome, OutcomeKind, Slot, arguments_digest
+from adk_django.core.ids import require_ids
 from adk_django.core.masking.redactor import contains_mask
 from adk_django.core.observations import Reply
 from adk_django.core.record import Answer, Approval, RunRecord
@@ -57,6 +58,7 @@ def decide(
     The same answer again is a quiet success. Raise ApprovalConflictError for another one, ApprovalExpiredError for a
     late one, ApprovalError for an unknown request or arguments that do not fit the tool.
     """
+    require_ids(tenant=tenant, request_id=request_id)
     runner = AgentRunner(using=using)
     request = runner.stores.runs.request(request_id, tenant=tenant)
     if request is None:
@@ -174,6 +176,7 @@ def cancel(run_id: str, *, tenant: str, by: str, reason: str, using: str | None 
 
     The next slice ends it before any model or tool call. Raise CheckpointNotFoundError if there is no such run.
     """
+    require_ids(tenant=tenant, run_id=run_id)
     stores = AgentRunner(using=using).stores
     record = stores.runs.request_cancel(run_id, tenant=tenant, by=by, reason=reason)
     if record is None:
@@ -191,6 +194,7 @@ def release(
     ``lease`` takes the lease away from whoever holds the run, too: for a holder that will never lapse. What that one
     still does can only be evidence. Raise CheckpointNotFoundError if there is no such run.
     """
+    require_ids(tenant=tenant, run_id=run_id)
     runner = AgentRunner(using=using)
     stores, alias = runner.stores, getattr(runner.stores.runs, "alias", None)
     with contextlib.nullcontext() if alias is None else transaction.atomic(using=alias):
@@ -224,8 +228,8 @@ def apply_requests(run_id: str, *, tenant: str, worker: str | None = None, using
     ResumeConflictError if a worker holds the run: that worker does it.
     """
     runner = AgentRunner(using=using)
-    runner.stores.refuse_transaction()
     record = runner.stored(run_id, tenant=tenant)
+    runner.stores.refuse_transaction()
     if not admission.asked(record):
         return record
     with runner.hold(run_id, tenant=tenant, worker=worker, floor=record.fence) as holder:

@@ -29,7 +29,7 @@ def carry_on(
     more runs live than ``RESUME`` allows: a sweep finds it again. Raise what `resume` raises.
     """
     runner = AgentRunner(using=using)
-    record, caps = runner.stores.runs.get(run_id, tenant=tenant), get_settings().resume
+    record, caps = runner.find(run_id, tenant=tenant), get_settings().resume
     if record is None or record.status.ended:
         return None
     agent = get_agent(record.agent) if is_registered(record.agent) else None

@@ -93,6 +93,9 @@ def test_the_traceback_is_shown_where_it_is_asked_for_and_changes_no_code(tmp_pa
         ("adk_decide", ["req", "--tenant", TENANT, "--grant", "--arguments", "{", "--reason", "fine"]),
         ("adk_decide", ["req", "--tenant", TENANT, "--deny", "--arguments", "{}", "--reason", "fine"]),
         ("adk_cancel", ["r", "--tenant", TENANT]),
+        *((name, [*given, "--tenant", "a\0b"]) for name, given in COMMANDS.items() if name != "adk_sweep"),
+        *((name, ["a\0b", *given[1:], "--tenant", TENANT]) for name, given in COMMANDS.items() if given),
+        ("adk_run", ["waits", "go", "--tenant", TENANT, "--run-id", "a\0b"]),
     ],
 )
 def test_what_cannot_be_read_is_code_2_for_callers_too(name, given):

@@ -117,6 +117,55 @@ def test_the_same_poison_is_taken_up_only_so_often(place: str, log: list[str]) -
     assert log == []
 
 
+class Foreign(BaseException):
+    """Neither an error nor an exit."""
+
+
+@pytest.mark.django_db(transaction=True, databases="__all__")
+@pytest.mark.parametrize("backend", ["memory", "default", "postgres", "redis"])
+@pytest.mark.parametrize("where", ["read_only", "idempotent", "model"])
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, Foreign])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_what_ends_every_worker_is_taken_up_only_so_often(
+    backend: str, log: list[str], where: str, error: type[BaseException], asynchronous: bool, redis: Any
+) -> None:
+    def end(context: Any = None) -> None:
+        raise error
+
+    kind = "read_only" if where == "model" else where
+    stage = Stage(backend, [calls("search"), calls("act"), "done"], *usual(log), effect(log, "act", kind, end))
+    if where == "model":
+        stage.agent = stage.agent_with(provider=Fails(error()))
+    stage.runner().create(stage.agent, "go", tenant=TENANT, run_id=stage.run_id, user=None)
+    with override_settings(ADK={"RESUME": {"max_deaths": 3}}):
+        for _ in range(3):
+            with pytest.raises(error):
+                stage.aresume() if asynchronous else stage.resume()
+            assert (stage.record.status, stage.lease) == (RunStatus.ACTIVE, None)
+        with pytest.raises(ResumeError, match="died 3 times"):
+            stage.resume()
+    assert (stage.record.status, stage.lease) == (RunStatus.QUARANTINED, None)
+    assert log.count("act act") == (0 if where == "model" else 3)
+    assert log.count("search search") == (0 if where == "model" else 1)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_worker_that_is_ended_after_progress_counts_from_zero(log: list[str], asynchronous: bool) -> None:
+    def end(context: Any) -> str:
+        if len(log) % 2:  # every call ends one worker, and is made by the next
+            raise SystemExit
+        return "made"
+
+    script = [calls("act") for _ in range(4)]
+    stage = Stage("memory", [*script, "done"], effect(log, "act", "idempotent", end))
+    stage.runner().create(stage.agent, "go", tenant=TENANT, run_id=stage.run_id, user=None)
+    with override_settings(ADK={"RESUME": {"max_deaths": 2}}):
+        for _ in range(4):
+            with pytest.raises(SystemExit):
+                stage.aresume() if asynchronous else stage.resume()
+        assert stage.resume().status is RunStatus.COMPLETED
+
+
 def test_a_call_that_is_claimed_again_and_again_is_no_progress(log: list[str]) -> None:
     stage = Stage("memory", [calls("touch"), "done"], *usual(log))
     with override_settings(ADK={"RESUME": {"max_deaths": 3, "strict": True}}):

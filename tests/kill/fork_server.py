@@ -47,6 +47,7 @@ def main() -> None:
             if pid == 0:
                 be(asked["job"], asked["given"])
             alive.add(pid)
+            ended.pop(pid, None)  # of an earlier child, whose number this one has
             jobs.say("born", pid=pid)
         else:
             pid = asked["wait"]

@@ -103,13 +103,13 @@ def test_a_worker_that_leaves_hands_its_run_over(site: Site, pool: str) -> None:
 
 
 def test_a_message_that_is_delivered_again_ends_at_once(site: Site) -> None:
-    short = {"BROKER_TRANSPORT_OPTIONS": {"visibility_timeout": 5}}
-    gate, worker = site.gate("book"), site.worker(celery=short)
+    timeout = {"BROKER_TRANSPORT_OPTIONS": {"visibility_timeout": 600}}  # far longer than the slice
+    gate, worker = site.gate("book"), site.worker(celery=timeout)
     site.start("books")
     worker.said("entered")
     (tag, since) = site.redis.zrange("unacked_index", 0, -1, withscores=True)[0]
     site.redis.zincrby("unacked_index", -3600, tag)  # for the broker: an hour ago
-    second = site.worker(celery=short)  # a worker that starts looks for what was not acknowledged in time
+    second = site.worker(celery=timeout)  # a worker that starts looks for what was not acknowledged in time
     assert second.said("done", run=RUN)["came"] == "resume-conflict"
     assert (site.lease().fence, site.lease().deaths) == (1, 0)
     gate.open()
