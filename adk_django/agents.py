@@ -67,7 +67,7 @@ class Agent:
             for tool in sorted(self.tools, key=lambda tool: tool.name)
         ]
         model = self.provider.model if self.provider else ""
-        return codec.digest(codec.encode([self.instructions, model, tools]))[:16]
+        return codec.digest(codec.canonical([self.instructions, model, tools]))[:16]
 
     def carries(self, revision: str | None) -> bool:
         """Return whether this definition can carry on a run pinned to ``revision`` (None: not pinned yet)."""

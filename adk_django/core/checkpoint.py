@@ -121,7 +121,7 @@ class PendingCall:
 class HistoryHandle:
     """A pointer to a conversation stored out of line. Its length is the truth: what lies behind it was never saved.
 
-    ``digest`` is the rolling digest over the canonical text of the first ``length`` messages.
+    ``digest`` is the rolling digest over the texts of the first ``length`` messages.
     """
 
     tenant: str
@@ -178,7 +178,7 @@ class Checkpoint:
 
     @cached_property
     def encoded(self) -> str:
-        """The canonical text of the payload. Raise `EncodeError` if a value in it cannot be kept exactly."""
+        """The text that the payload is stored as. Raise `EncodeError` if a value in it cannot be kept exactly."""
         handle = self.history_handle
         data = {name: getattr(self, name) for names in _PLAIN.values() for name in names}
         data |= {

@@ -85,7 +85,7 @@ class Outcome:
         return Outcome(OutcomeKind.COPIED, self.value, self.is_error, owner)
 
     def encoded(self) -> str:
-        """Return the canonical text. Raise `EncodeError` if the value cannot be kept exactly."""
+        """Return the text that it is stored as. Raise `EncodeError` if the value cannot be kept exactly."""
         twin = None if self.twin_of is None else str(self.twin_of)
         return codec.encode({"kind": self.kind.value, "value": self.value, "is_error": self.is_error, "twin_of": twin})
 
@@ -206,7 +206,7 @@ def idempotency_key(
 def arguments_digest(arguments: Any) -> str:
     """Return the digest that binds an approval to exactly these arguments. Raise `EncodeError` if they cannot be
     kept."""
-    return codec.digest(codec.encode(arguments))
+    return codec.digest(codec.canonical(arguments))
 
 
 def derive(salt: str, *parts: str) -> str:

@@ -108,7 +108,7 @@ class Message:
 
     @cached_property
     def encoded(self) -> str:
-        """The canonical text of this message. Raise `EncodeError` if a value in it cannot be kept exactly."""
+        """The text that this message is stored as. Raise `EncodeError` if a value in it cannot be kept exactly."""
         return codec.encode(self.to_data())
 
     def to_data(self) -> dict[str, Any]:

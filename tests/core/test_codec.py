@@ -4,6 +4,7 @@ import json
 import os
 import threading
 from collections import Counter, OrderedDict, defaultdict, namedtuple
+from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from decimal import Context, Decimal, localcontext
 from enum import IntEnum
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from adk_django.core.codec import DecodeError, EncodeError, chain, decode, digest, encode
+from adk_django.core.codec import DecodeError, EncodeError, canonical, chain, decode, digest, encode, register
 from tests.core.codec_values import ANYTHING, BERLIN, KEYS, VALUES, alike
 
 
@@ -30,7 +31,8 @@ def test_a_value_comes_back_equal_and_of_its_type(value):
 
 def test_plain_values_are_plain_json():
     value = {"b": [1, 2.5, None, True, "é"], "a": {}}
-    assert encode(value) == '{"a":{},"b":[1,2.5,null,true,"\\u00e9"]}'
+    assert encode(value) == '{"b":[1,2.5,null,true,"\\u00e9"],"a":{}}'
+    assert canonical(value) == '{"a":{},"b":[1,2.5,null,true,"\\u00e9"]}'
     assert json.loads(encode(value)) == value
 
 
@@ -59,10 +61,39 @@ def test_any_value_comes_back_or_is_refused(value):
 
 
 @given(st.dictionaries(KEYS, ANYTHING, max_size=5), st.randoms())
-def test_equal_dicts_have_one_text_in_whatever_order(value, chance):
+def test_equal_dicts_have_one_canonical_text_in_whatever_order(value, chance):
     pairs = list(value.items())
     chance.shuffle(pairs)
-    assert encode(dict(pairs)) == encode(value)
+    assert canonical(dict(pairs)) == canonical(value)
+    assert alike(decode(canonical(value)), value)
+
+
+def in_order(value):
+    """Return the keys of each dict in a value, in order and at any depth; of everything else its type."""
+    if isinstance(value, dict):
+        return [(key, in_order(item)) for key, item in value.items()]
+    if isinstance(value, list | tuple):
+        return [in_order(item) for item in value]
+    return type(value)
+
+
+@given(st.dictionaries(KEYS, ANYTHING, max_size=5), st.randoms())
+def test_dicts_keep_the_order_of_their_keys_at_any_depth(value, chance):
+    pairs = list(value.items())
+    chance.shuffle(pairs)
+    deep = [{"z": (dict(pairs),), "a": {"$": dict(pairs), 1: 2}}]
+    assert in_order(decode(encode(deep))) == in_order(deep)
+
+
+@register(name="tests.Ordered")
+@dataclass
+class Ordered:
+    fields: dict[str, object]
+
+
+def test_dicts_in_registered_types_keep_the_order_of_their_keys():
+    value = Ordered({"b": 1, "a": {"d": 1, "c": 2}})
+    assert in_order(decode(encode(value)).fields) == in_order(value.fields)
 
 
 def test_equal_sets_have_one_text_in_whatever_order():

@@ -23,6 +23,7 @@ from adk_django.exceptions import (
 )
 from adk_django.execution.checkpointer import Checkpointer
 from adk_django.execution.resumer import Resumer, aclaim_resume, claim_resume
+from adk_django.tools import tool
 from tests.backends import TENANT
 from tests.fake_tools import broken, calls, effect, raises, usual
 from tests.run_fixture import Stage
@@ -262,3 +263,23 @@ def test_a_frontier_written_by_others_with_its_messages_in_line_is_carried_on(pl
     stage.settle("2.1", "seat")
     assert stage.resume().status is RunStatus.COMPLETED
     assert stage.provider.requests[-1].messages[: len(messages)] == messages
+
+
+def test_a_resumed_model_is_sent_byte_for_byte_what_it_would_have_been_sent(place: str, log: list[str]) -> None:
+    given = {"zeta": {"d": 1, "c": [{"b": 1, "a": 2}]}, "alpha": {"2": 1, "1": 2}}
+
+    @tool("read_only")
+    def look(zeta: dict[str, Any], alpha: dict[str, Any]) -> dict[str, Any]:
+        return {"z": [{"y": 1, "b": 2}], "a": zeta}
+
+    def stage_of(name: str) -> Stage:
+        return Stage(name, [[("look", given)], [("look", given)], "done"], look)
+
+    undisturbed = stage_of("memory")
+    undisturbed.run()
+    stage = stage_of(place)
+    stage.die("model", nth=2)
+    stage.die("tool look")
+    assert stage.resume().status is RunStatus.COMPLETED
+    assert repr(stage.provider.requests[-1].messages) == repr(undisturbed.provider.requests[-1].messages)
+    assert repr(given) in repr(stage.provider.requests[-1].messages)

@@ -2,8 +2,9 @@
 
 import json
 import re
+from collections.abc import Callable
 from math import isfinite, isnan
-from typing import Any
+from typing import Any, NamedTuple
 from unicodedata import normalize
 
 from adk_django.core.codec.errors import EncodeError, Where, path_to
@@ -16,12 +17,32 @@ _ATOMS = frozenset({type(None), bool})
 _HALVES = re.compile(r"(?<=[\ud800-\udbff])(?=[\udc00-\udfff])")
 
 
+class _Form(NamedTuple):
+    """``typed`` writes alike what means the same; ``ordered`` keeps a dict's keys in order, else they are sorted."""
+
+    typed: bool
+    ordered: bool
+
+
+_EXACT = _Form(typed=False, ordered=True)
+_CANONICAL = _Form(typed=False, ordered=False)
+_TYPED = _Form(typed=True, ordered=False)
+
+
 def encode(value: object) -> str:
-    """Return the canonical text of a value: the same for equal dicts and sets in whatever order.
+    """Return the text that `decode` makes the same value of: dicts keep the order of their keys.
 
     Raise `EncodeError` if anything in it cannot be kept exactly.
     """
-    return _written(value, typed=False)
+    return _written(value, _EXACT)
+
+
+def canonical(value: object) -> str:
+    """Return a text that is the same for equal values, dicts in whatever order, for digests of what is exactly so.
+
+    `decode` makes an equal value of it. Raise `EncodeError` as `encode` does.
+    """
+    return _written(value, _CANONICAL)
 
 
 def typed_form(value: object) -> str:
@@ -31,45 +52,50 @@ def typed_form(value: object) -> str:
     any order; 2.5 and "2.5" do not, nor True and 1. Raise `EncodeError` for what cannot be kept, for NaN, and for keys
     or members that are the same in this form.
     """
-    return _written(value, typed=True)
+    return _written(value, _TYPED)
 
 
-_dumps = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, check_circular=False).encode
+def _encoder(*, sort_keys: bool) -> Callable[[Any], str]:
+    made = json.JSONEncoder(sort_keys=sort_keys, separators=(",", ":"), allow_nan=False, check_circular=False)
+    return made.encode
 
 
-def _written(value: object, *, typed: bool) -> str:
+_in_order, _sorted = _encoder(sort_keys=False), _encoder(sort_keys=True)
+
+
+def _written(value: object, form: _Form) -> str:
     try:
-        return _dumps(_dump(value, None, 0, typed))
+        return (_in_order if form.ordered else _sorted)(_dump(value, None, 0, form))
     except RecursionError:
         raise EncodeError("$", type_name(type(value)), "nested too deep for the stack it is written on") from None
 
 
-def _dump(value: Any, where: Where, depth: int, typed: bool) -> Any:
+def _dump(value: Any, where: Where, depth: int, form: _Form) -> Any:
     kind = type(value)
     if kind is str:
-        return value if value.isascii() else _text(value, typed)
+        return value if value.isascii() else _text(value, form)
     if kind in _ATOMS:
         return value
     if kind is int:
         return value if -_WIDEST < value < _WIDEST else {"$": "int", "v": hex(value)}
     if kind is float:
-        return _number(value, where, typed)
+        return _number(value, where, form)
     if depth >= MAX_DEPTH:
         raise EncodeError(path_to(where), type_name(kind), f"more than {MAX_DEPTH} levels deep, or within itself")
     if kind is dict:
-        return _object(value, where, depth, typed)
-    if kind is list or (typed and kind is tuple):
+        return _object(value, where, depth, form)
+    if kind is list or (form.typed and kind is tuple):
         return [
             item
             if (cls := type(item)) in _ATOMS or (cls is str and item.isascii())
-            else _dump(item, (where, index), depth + 1, typed)
+            else _dump(item, (where, index), depth + 1, form)
             for index, item in enumerate(value)
         ]
-    return _tagged(kind, value, where, depth, typed)
+    return _tagged(kind, value, where, depth, form)
 
 
-def _text(value: str, typed: bool) -> Any:
-    if typed:
+def _text(value: str, form: _Form) -> Any:
+    if form.typed:
         value = normalize("NFC", value)
     try:
         value.encode()
@@ -80,57 +106,58 @@ def _text(value: str, typed: bool) -> Any:
     return value
 
 
-def _number(value: float, where: Where, typed: bool) -> Any:
+def _number(value: float, where: Where, form: _Form) -> Any:
     if isfinite(value):
-        return int(value) if typed and value.is_integer() else value
-    if typed and isnan(value):
+        return int(value) if form.typed and value.is_integer() else value
+    if form.typed and isnan(value):
         raise EncodeError(path_to(where), "float", "not a number, and so equal to nothing")
     return {"$": "float", "v": repr(value)}
 
 
-def _object(value: dict[Any, Any], where: Where, depth: int, typed: bool) -> Any:
+def _object(value: dict[Any, Any], where: Where, depth: int, form: _Form) -> Any:
     plain = {}
     for key, item in value.items():
-        name = key if type(key) is str and key.isascii() else _dump(key, (where, None), depth + 2, typed)
+        name = key if type(key) is str and key.isascii() else _dump(key, (where, None), depth + 2, form)
         if type(name) is not str or name == "$":
-            return _pairs(value, where, depth, typed)
+            return _pairs(value, where, depth, form)
         if name in plain:
             raise EncodeError(path_to(where), "dict", "two of its keys are the same in this form")
         kind = type(item)  # the commonest items are spared a call
         ascii_text = kind is str and item.isascii()
-        plain[name] = item if ascii_text or kind in _ATOMS else _dump(item, (where, key), depth + 1, typed)
+        plain[name] = item if ascii_text or kind in _ATOMS else _dump(item, (where, key), depth + 1, form)
     return plain
 
 
-def _pairs(value: dict[Any, Any], where: Where, depth: int, typed: bool) -> Any:
+def _pairs(value: dict[Any, Any], where: Where, depth: int, form: _Form) -> Any:
     pairs = {}
     for key, item in value.items():
-        written = _dump(key, (where, None), depth + 2, typed)
+        written = _dump(key, (where, None), depth + 2, form)
         step = key if type(key) is str else None
-        pairs[_dumps(written)] = (written, _dump(item, (where, step), depth + 2, typed))
+        pairs[_sorted(written)] = (written, _dump(item, (where, step), depth + 2, form))
     if len(pairs) != len(value):
         raise EncodeError(path_to(where), "dict", "two of its keys are the same in this form")
-    return {"$": "dict", "v": [part for _, pair in sorted(pairs.items()) for part in pair]}
+    kept = pairs if form.ordered else sorted(pairs)
+    return {"$": "dict", "v": [part for text in kept for part in pairs[text]]}
 
 
-def _tagged(kind: type, value: Any, where: Where, depth: int, typed: bool) -> Any:
+def _tagged(kind: type, value: Any, where: Where, depth: int, form: _Form) -> Any:
     try:
         if known := KINDS.get(kind):
-            take = known.same if typed and known.same else known.take
-            payload = _dump(take(value), where, depth + 1, typed)
+            take = known.same if form.typed and known.same else known.take
+            payload = _dump(take(value), where, depth + 1, form)
             if kind is set or kind is frozenset:
-                members = {_dumps(member): member for member in payload}
+                members = {_sorted(member): member for member in payload}
                 if len(members) != len(payload):
                     raise Unfit(kind, "two of its members are the same in this form")
                 payload = [members[text] for text in sorted(members)]
             return {"$": known.tag, "v": payload}
         if record := registered(kind):
             parts = record.take(value)
-            node = {"$": "type", "n": record.name, "v": _dump(parts.fields, where, depth + 1, typed)}
+            node = {"$": "type", "n": record.name, "v": _dump(parts.fields, where, depth + 1, form)}
             if parts.beyond is not None:
-                node["x"] = _dump(parts.beyond, where, depth + 1, typed)
-            if parts.noted is not None and not typed:
-                node["s"] = _dump(parts.noted, where, depth + 1, typed)
+                node["x"] = _dump(parts.beyond, where, depth + 1, form)
+            if parts.noted is not None and not form.typed:
+                node["s"] = _dump(parts.noted, where, depth + 1, form)
             return node
     except Unfit as unfit:
         raise EncodeError(path_to(where), type_name(unfit.cls), unfit.reason) from None

@@ -1,6 +1,6 @@
 """Stores in this process's memory: for tests, and for trying things out. Nothing in them outlives the process.
 
-They keep canonical text, as the durable stores do, so that a value survives or is refused here exactly as there.
+They keep encoded text, as the durable stores do, so that a value survives or is refused here exactly as there.
 """
 
 from adk_django.stores.memory.bundle import MemoryStores, memory_stores

@@ -96,8 +96,9 @@ class MemoryRunStore(InSpace, RunStore):
                 raise RequestNotFoundError(f"there is no request {request_id} of tenant {tenant}")
             asked = row.approval.read_at(now)
             if asked.state in (ApprovalState.GRANTED, ApprovalState.DENIED):
-                if (asked.state, row.edited) == (state, text):
-                    return row.read()
+                stands = row.read()
+                if asked.state is state and codec.canonical(stands.edited) == codec.canonical(edited):
+                    return stands
                 at = "" if asked.decided_at is None else asked.decided_at.isoformat()
                 raise ApprovalConflictError(f"{request_id} was {asked.state.value} by {asked.decided_by} at {at}")
             if asked.state is ApprovalState.EXPIRED:

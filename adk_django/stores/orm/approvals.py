@@ -56,7 +56,7 @@ class OrmApprovals(OnAlias):
             found = self.request(request_id, tenant=tenant)
         if found is None:
             raise ApprovalError(f"there is no request {request_id} of tenant {tenant}")
-        if won or (found.state is state and codec.encode(found.edited) == codec.encode(edited)):
+        if won or (found.state is state and codec.canonical(found.edited) == codec.canonical(edited)):
             return found
         if found.state in (ApprovalState.REQUESTED, ApprovalState.EXPIRED):
             raise ApprovalExpiredError(f"request {request_id} expired at {found.expires_at}")
