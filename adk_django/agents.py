@@ -19,8 +19,9 @@ class Agent:
     """A definition that carries runs.
 
     ``revision`` is set by hand or computed from instructions, model and the tools' schemas and classes. ``accepts``
-    lists older revisions that this definition can carry on; ``aliases`` older names. Raise ConfigurationError if two
-    tools have one name.
+    lists older revisions that this definition can carry on; ``aliases`` older names. ``max_turns`` is how often a run
+    may ask its model, over resumes; None is that of ``ADK["LIMITS"]``. Raise ConfigurationError if two tools have one
+    name.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Agent:
     accepts: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     prompt_version: str | None = None
+    max_turns: int | None = None
     by_name: dict[str, Tool] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -49,6 +51,10 @@ class Agent:
         if self.provider is not None and not isinstance(self.provider, ModelProvider):
             raise ConfigurationError(
                 f"agent {self.name} has the provider {self.provider!r}: expected an instance of a ModelProvider"
+            )
+        if self.max_turns is not None and (type(self.max_turns) is not int or self.max_turns < 1):
+            raise ConfigurationError(
+                f"agent {self.name} has max_turns {self.max_turns!r}: expected a whole number of at least 1, or None"
             )
         by_name = {tool.name: tool for tool in self.tools}
         if len(by_name) < len(self.tools):

@@ -93,6 +93,13 @@ class Continue:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What one run may use, over resumes and continuations: how often it may ask its model."""
+
+    max_turns: Positive = 100
+
+
+@dataclass(frozen=True)
 class Retention:
     """How long what has ended is kept."""
 
@@ -120,6 +127,7 @@ class Settings:
     tools: Tools = field(default_factory=Tools)
     resume: Resume = field(default_factory=Resume)
     continue_: Continue = field(default_factory=Continue)
+    limits: Limits = field(default_factory=Limits)
     redact: Redact = field(default_factory=Redact)
     retention: Retention = field(default_factory=Retention)
     store_threads: Positive = 8

@@ -38,11 +38,15 @@ The first line of a class's docstring is its default message. ``code`` is stable
 admin show. ``retryable`` says whether asking again, unchanged, can help.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, ClassVar
 
 from django.core.exceptions import ImproperlyConfigured
+
+logger = logging.getLogger(__name__)
 
 
 class AdkError(Exception):
@@ -274,3 +278,18 @@ class StoreUnavailableError(AdkError):
 
     code = "store-unavailable"
     retryable = True
+
+
+@contextmanager
+def kept_error(error: BaseException | None, doing: str) -> Iterator[None]:
+    """Let ``error`` come out of a block that cleans up behind it, and not what fails while ``doing`` that.
+
+    What the block raises becomes a note on ``error`` and a line in the log. Without an ``error`` it comes out itself.
+    """
+    try:
+        yield
+    except Exception as other:
+        if error is None:
+            raise
+        error.add_note(f"{doing} failed, too: {type(other).__name__}: {other}")
+        logger.warning("%s failed behind another error: %s", doing, type(other).__name__)

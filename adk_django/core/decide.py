@@ -110,7 +110,7 @@ def decide(run: RunState) -> Decision:
     if not run.open:
         return _ask(run)
     if not run.pending:
-        return Commit(run.writes(status=RunStatus.COMPLETED, output=run.messages[-1].text))
+        return _complete(run)
     if _answer_unsaved(run):
         return Commit(run.writes(AFTER_MODEL))
     if unknown := _unknown(run):
@@ -122,7 +122,17 @@ def decide(run: RunState) -> Decision:
     return _close(run)
 
 
+def _complete(run: RunState) -> Decision:
+    text, reason = run.messages[-1].text, ""
+    if not text.strip():
+        because = "" if run.finish_reason is None else f" (finish reason: {run.finish_reason})"
+        reason = f"the model's last answer has no text and asks for no call{because}"
+    return Commit(run.writes(status=RunStatus.COMPLETED, output=text, reason=reason))
+
+
 def _ask(run: RunState) -> Decision:
+    if run.over_budget:
+        return _stop(run, RunStatus.UNDECIDED, over_budget(run))
     if run.took_over:  # the dead worker may have asked already: its answer is lost, its cost is not nothing
         lost = Spend(run.turn + 1, run.setting.fence - 1, Usage(unknown_calls=1))
         return Commit(run.writes(spend=(lost,)))
@@ -135,6 +145,14 @@ def _answer_unsaved(run: RunState) -> bool:
         return False
     repeatable = all(call.effect is EffectClass.READ_ONLY for call in run.pending) and not run.setting.strict
     return AFTER_MODEL in run.setting.boundaries or not repeatable
+
+
+def over_budget(run: RunState) -> str:
+    """Return why a run that has had its turns stops, and what lets it go on."""
+    return (
+        f"it has had {run.turn} turns and may have {run.setting.max_turns}: raise ADK['LIMITS']['max_turns'] or its "
+        f"Agent(max_turns=...), then adk_resume"
+    )
 
 
 # A call of which nobody can say whether it happened

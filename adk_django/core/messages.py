@@ -83,6 +83,11 @@ _TEXTS: Final[dict[type[Part], tuple[str, ...]]] = {
 }
 
 
+def require_texts(part: Part) -> None:
+    """Raise TypeError, naming the field and the type found, if a text of a part is of another type."""
+    codec.require({name: getattr(part, name) for name in _TEXTS.get(type_(part), ())}, str)
+
+
 @dataclass(frozen=True)
 class Message:
     """One entry of a conversation: a role and parts in the order they came."""
@@ -126,7 +131,7 @@ class Message:
             for item in data["parts"]:
                 fields = dict(item)
                 part = _PARTS[fields.pop("type")](**fields)
-                codec.require({name: getattr(part, name) for name in _TEXTS.get(type_(part), ())}, str)
+                require_texts(part)
                 parts.append(part)
             return cls(data["role"], tuple(parts), data.get("extra", {}))
         except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -11,12 +11,13 @@ from adk_django.core.record import Answer
 
 @dataclass(frozen=True)
 class Answered:
-    """The model's answer: its message, one pending call for each it asked for, and what it cost."""
+    """The model's answer: its message, one pending call for each it asked for, what it cost, and why it stopped."""
 
     message: Message
     pending: tuple[PendingCall, ...]
     usage: Usage
     cost_micros: int = 0
+    finish_reason: str | None = None
 
 
 @dataclass(frozen=True)

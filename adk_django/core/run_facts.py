@@ -37,6 +37,7 @@ class Setting:
     model: str = ""
     prompt_version: str | None = None
     guards: tuple[str, ...] = ()
+    max_turns: int = 100
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class Known:
     ``failures`` (observed, not committed), ``abandoned``, ``given_back`` (the last attempt of a call whose claim was
     abandoned: no token serves twice), ``replies``, ``spend``, ``tried`` (boundaries sent, saved or not), ``unaskable``
     (why no person could be asked), ``took_over`` (a death came before, and nothing was done yet), ``died`` (deaths to
-    be reset by the next progress), ``journal`` (how many observations there were).
+    be reset by the next progress), ``journal`` (how many observations there were), ``finish_reason`` (why the model
+    stopped, if this slice asked it).
     """
 
     record: RunRecord
@@ -76,6 +78,12 @@ class Known:
     took_over: bool = False
     died: bool = False
     journal: int = 0
+    finish_reason: str | None = None
+
+    @property
+    def over_budget(self) -> bool:
+        """Whether the run has had as many turns as it may, and would ask its model once more."""
+        return not self.open and self.turn >= self.setting.max_turns
 
     def calls(self) -> tuple[PendingCall, ...]:
         """Return the turn's calls as they may be made: with an approver's arguments where he changed them."""

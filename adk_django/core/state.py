@@ -154,6 +154,7 @@ class RunState(Known):
             cost_micros=self.cost_micros + seen.cost_micros,
             spend=(*self.spend, Spend(self.turn + 1, self.setting.fence, seen.usage, seen.cost_micros)),
             unaskable="",
+            finish_reason=seen.finish_reason,
         )
 
     def committed(self, writes: Writes, written: Written) -> "RunState":

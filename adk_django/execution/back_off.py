@@ -15,7 +15,6 @@ from adk_django.exceptions import (
     StoreUnavailableError,
 )
 from adk_django.execution.checkpointer import Checkpointer
-from adk_django.execution.leaseholder import Leaseholder
 from adk_django.stores.bundle import Stores
 
 PROVIDER_FAILED = "the model provider failed"
@@ -26,35 +25,32 @@ _FAILED: Mapping[type, str] = {ProviderError: PROVIDER_FAILED, StoreUnavailableE
 _FAULTS = (ProviderError, StoreUnavailableError, ConfigurationError)
 
 
-def back_off(
-    stores: Stores, lease: RunLease, checkpointer: Checkpointer, error: Exception, owed: tuple[Spend, ...]
+def record_failure(
+    stores: Stores, lease: RunLease, checkpointer: Checkpointer, error: BaseException, owed: tuple[Spend, ...]
 ) -> None:
-    """Say when a run whose slice failed is tried again: each time twice as late as before, up to the longest.
+    """Write into a run's row what ended its slice before its time, and what was spent on answers that are lost.
 
-    What was spent on answers that are lost goes with it. A refusal is no failure: its row says what is to be done. A
-    store that is down cannot be told.
+    After an error the run is tried again, each time twice as late as before, up to the longest wait. A refusal is no
+    failure: its row says what is to be done. What is no Exception, such as SystemExit out of a tool, is a death, so
+    that a tool which ends each worker at the same call is not taken up for ever. A store that is down cannot be told.
     """
     if isinstance(error, AdkError) and not isinstance(error, _FAULTS):
         return
+    act = _try_later if isinstance(error, Exception) else _count_death
     for _ in range(2):  # what the slice left idle may have died meanwhile; the next connection is a new one
         with contextlib.suppress(StoreUnavailableError):
-            return _try_later(stores, lease, checkpointer, error, owed)
+            return act(stores, lease, checkpointer, error, owed)
 
 
-def count_death(stores: Stores, holder: Leaseholder, owed: tuple[Spend, ...]) -> None:
-    """Count as a death what ended a slice and is no Exception, such as SystemExit out of a tool.
-
-    It is counted from the last progress on, as an expired lease is, so that a tool that ends each worker at the same
-    call is not taken up for ever. A store that is down cannot be told.
-    """
-    with contextlib.suppress(AdkError):
-        lease = holder.lease
-        stands = stores.leases.held(lease.run_id, tenant=lease.tenant)
-        stores.commit(Writes(deaths=(stands or lease).deaths + 1, spend=owed), lease=lease)
+def _count_death(
+    stores: Stores, lease: RunLease, checkpointer: Checkpointer, error: BaseException, owed: tuple[Spend, ...]
+) -> None:
+    stands = stores.leases.held(lease.run_id, tenant=lease.tenant)  # its count begins anew with each progress
+    stores.commit(Writes(deaths=(stands or lease).deaths + 1, spend=owed), lease=lease)
 
 
 def _try_later(
-    stores: Stores, lease: RunLease, checkpointer: Checkpointer, error: Exception, owed: tuple[Spend, ...]
+    stores: Stores, lease: RunLease, checkpointer: Checkpointer, error: BaseException, owed: tuple[Spend, ...]
 ) -> None:
     first, longest = get_settings().resume.backoff_seconds
     now, record = stores.runs.now(), stores.runs.get(lease.run_id, tenant=lease.tenant)

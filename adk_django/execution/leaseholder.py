@@ -15,7 +15,7 @@ from typing import Self
 
 from adk_django.concurrency import close_connections, in_pool, off_loop
 from adk_django.core.lease import DEFAULT_LEASE, LeasePolicy, RunLease
-from adk_django.exceptions import AdkError, LeaseLostError, StoreUnavailableError
+from adk_django.exceptions import AdkError, LeaseLostError, StoreUnavailableError, kept_error
 from adk_django.stores.base import LeaseStore
 
 logger = logging.getLogger(__name__)
@@ -145,7 +145,8 @@ class Leaseholder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.release()
+        with kept_error(error, "releasing the lease"):
+            self.release()
 
     async def __aenter__(self) -> Self:
         if self._lease is None:
@@ -155,7 +156,8 @@ class Leaseholder:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await in_pool(self.release)
+        with kept_error(error, "releasing the lease"):
+            await in_pool(self.release)
 
 
 class _Keeper:

@@ -28,7 +28,7 @@ from adk_django.core.state import RunState
 from adk_django.exceptions import CheckpointError, ProviderError, StoreUnavailableError
 from adk_django.execution.checkpointer import Checkpointer
 from adk_django.execution.leaseholder import RETRY_SECONDS, Leaseholder
-from adk_django.execution.model_answers import pending_call
+from adk_django.execution.model_answers import cost_of, pending_call, refuse_misfit
 from adk_django.execution.tool_calls import Bodies, Interrupt
 from adk_django.providers.base import ModelProvider, ModelRequest, ModelResponse
 from adk_django.stores.bundle import Stores
@@ -115,16 +115,18 @@ class RunPorts:
         return ProviderError(self._checkpointer.mask(said))
 
     def _answered(self, run: RunState, response: ModelResponse) -> Answered:
+        """Return what was answered. Raise ProviderError if it is no answer; what it cost is owed all the same."""
         self.moved = True
-        spent = Spend(run.turn + 1, run.setting.fence, response.usage, response.cost_micros)
-        self.owed = (*self.owed, spent)
+        usage, cost_micros = cost_of(response)
+        self.owed = (*self.owed, Spend(run.turn + 1, run.setting.fence, usage, cost_micros))
+        refuse_misfit(response)
         try:
             _ = response.message.encoded  # what cannot be kept exactly never enters the conversation
         except EncodeError as error:
             raise ProviderError(f"the model answered what cannot be kept: {error}") from error
         calls = enumerate(response.message.tool_calls, 1)
         pending = tuple(pending_call(self._agent, run, Slot(run.turn + 1, position), call) for position, call in calls)
-        return Answered(response.message, pending, response.usage, response.cost_micros)
+        return Answered(response.message, pending, usage, cost_micros, response.finish_reason)
 
     # The tools
 

@@ -19,6 +19,7 @@ from adk_django.exceptions import (
     HistoryUnavailableError,
     MaskedArgumentsError,
     StaleFrontierError,
+    kept_error,
 )
 from adk_django.execution.checkpointer import Checkpointer
 from adk_django.execution.leaseholder import Leaseholder
@@ -85,7 +86,8 @@ class ResumedRun:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.release()
+        with kept_error(error, "releasing the lease"):
+            self.release()
 
     async def __aenter__(self) -> Self:
         return self
@@ -93,7 +95,8 @@ class ResumedRun:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.arelease()
+        with kept_error(error, "releasing the lease"):
+            await self.arelease()
 
 
 class Resumer:
@@ -152,8 +155,9 @@ class Resumer:
             refuse_revision(record, agent, accept)
             strict = get_settings().resume.strict
             return ResumedRun(holder, StoredRun(self._stores, record, self._checkpointer, strict=strict), self._stores)
-        except BaseException:
-            holder.release()
+        except BaseException as error:
+            with kept_error(error, "releasing the lease"):
+                holder.release()
             raise
 
     def hold(self, run_id: str, *, tenant: str, worker: str, floor: int) -> Leaseholder:

@@ -19,13 +19,15 @@ from adk_django.core.plan import plan
 from adk_django.core.record import RunRecord, RunStatus
 from adk_django.core.state import RunState
 from adk_django.exceptions import (
+    BudgetExceededError,
     CheckpointNotFoundError,
     ConfigurationError,
     IndeterminateToolCallError,
     RunConflictError,
+    kept_error,
 )
 from adk_django.execution.admission import admit, refuse_stores
-from adk_django.execution.back_off import back_off, count_death
+from adk_django.execution.back_off import record_failure
 from adk_django.execution.checkpointer import Checkpointer, default_checkpointer
 from adk_django.execution.leaseholder import Leaseholder
 from adk_django.execution.loop import HANDED_OVER, adrive, drive
@@ -158,11 +160,10 @@ class AgentRunner:
                     return result_of(record, carried.lease.fence)
                 ports = self._ports(agent, carried, watch, leave)
                 state, stop = drive(carried.stored.state(agent, carried.lease), ports)
-            except Exception as error:
-                back_off(self.stores, carried.lease, self.checkpointer, error, ports.owed if ports else ())
-                raise
-            except BaseException:
-                count_death(self.stores, carried.holder, ports.owed if ports else ())
+            except BaseException as error:
+                owed = ports.owed if ports else ()
+                with kept_error(error, "recording why the slice ended"):
+                    record_failure(self.stores, carried.lease, self.checkpointer, error, owed)
                 raise
             return self._result(state, stop, moved=ports.moved)
 
@@ -194,12 +195,10 @@ class AgentRunner:
                     return result_of(record, carried.lease.fence)
                 ports = self._ports(agent, carried, watch, leave)
                 state, stop = await adrive(carried.stored.state(agent, carried.lease), ports)
-            except Exception as error:
+            except BaseException as error:
                 owed = ports.owed if ports else ()
-                await in_pool(back_off, self.stores, carried.lease, self.checkpointer, error, owed)
-                raise
-            except BaseException:
-                await in_pool(count_death, self.stores, carried.holder, ports.owed if ports else ())
+                with kept_error(error, "recording why the slice ended"):
+                    await in_pool(record_failure, self.stores, carried.lease, self.checkpointer, error, owed)
                 raise
             return self._result(state, stop, moved=ports.moved)
 
@@ -268,6 +267,8 @@ class AgentRunner:
 
     def _result(self, state: RunState, stop: Stop, *, moved: bool) -> RunResult:
         if stop is not HANDED_OVER and not moved and stop.status in (RunStatus.UNDECIDED, RunStatus.ACTIVE):
+            if state.over_budget:
+                raise BudgetExceededError(stop.reason)
             unknown = plan(state.calls(), state.claims, strict=state.setting.strict).indeterminate
             raise IndeterminateToolCallError(unknown)
         return RunResult(

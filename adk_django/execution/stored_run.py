@@ -179,6 +179,7 @@ class StoredRun:
             revision=agent.pinned_revision,
             model=agent.provider.model if agent.provider else "",
             prompt_version=agent.prompt_version,
+            max_turns=agent.max_turns or settings.limits.max_turns,
         )
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from adk_django.agents import get_agent, is_registered
 from adk_django.core.checkpoint import Checkpoint
-from adk_django.core.decide import AskModel, Commit, Decision, Dispatch, Transact, decide
+from adk_django.core.decide import AskModel, Commit, Decision, Dispatch, Transact, decide, over_budget
 from adk_django.core.lease import RunLease
 from adk_django.core.messages import Usage
 from adk_django.core.plan import ResumePlan, Resumption
@@ -14,6 +14,7 @@ from adk_django.core.record import Approval, ApprovalState, RunRecord, RunStatus
 from adk_django.exceptions import (
     AdkError,
     AgentRevisionError,
+    BudgetExceededError,
 )
 from adk_django.execution.checkpointer import Checkpointer
 from adk_django.execution.revisions import not_registered, refuse_revision
@@ -127,6 +128,8 @@ def _after_refusal(error: AdkError, run: str) -> str:
             return f"adk_resume {run} --accept-stale"
         case _ if error.code == "checkpoint-format":
             return "a worker on the newer version"
+        case _ if error.code == "budget-exceeded":
+            return f"adk_resume {run}, once the limit is raised"
     return f"adk_cancel {run} --reason TEXT"
 
 
@@ -144,7 +147,10 @@ def inspection(stores: Stores, record: RunRecord, checkpointer: Checkpointer, *,
     now, first = stores.runs.now(), None
     if agent is not None and not refusals and not record.status.ended:
         next_lease = RunLease(record.tenant, record.run_id, "", "", record.fence + 1, now, now)
-        first = decide(stored.state(agent, next_lease))
+        state = stored.state(agent, next_lease)
+        first = decide(state)
+        if state.over_budget:
+            refusals.append(BudgetExceededError(over_budget(state)))
     return Inspection(
         record=record,
         checkpoint=stored.checkpoint,

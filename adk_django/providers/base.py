@@ -31,11 +31,16 @@ class ModelRequest:
 
 @dataclass(frozen=True)
 class ModelResponse:
-    """One answer: an assistant message, its usage in tokens and its cost in millionths of the ledger's currency."""
+    """One answer: an assistant message, its usage in tokens and its cost in millionths of the ledger's currency.
+
+    ``finish_reason`` is why the model stopped, in the provider's own word, such as "length"; None where it gives none.
+    It is told where an answer has neither text nor calls.
+    """
 
     message: Message
     usage: Usage = field(default_factory=Usage)
     cost_micros: int = 0
+    finish_reason: str | None = None
 
 
 class ModelProvider:

@@ -207,3 +207,14 @@ def test_a_cancel_that_was_asked_for_is_carried_out(name):
     assert (ended.code, ended.err) == (0, "")
     assert "stopped: cancelled: cancelled by Ada: enough" in ended.out.splitlines()
     assert Run.objects.get().status == "cancelled"
+
+
+@ON_DEFAULT
+def test_a_run_that_had_its_turns_says_what_lets_it_go_on():
+    begin("spinner", "r")
+    ended = both("--format", "json")
+    assert (ended.code, ended.json["error"]["code"]) == (4, "budget-exceeded")
+    assert "raise ADK['LIMITS']['max_turns'] or its Agent(max_turns=...)" in ended.json["error"]["message"]
+    seen = command("adk_inspect", "r", "--format", "json").json
+    assert seen["next_step"] == "adk_resume r --tenant acme, once the limit is raised"
+    assert (seen["standing"], "max_turns" in seen["reason"]) == ("undecided", True)

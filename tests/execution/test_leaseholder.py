@@ -1,5 +1,6 @@
 """Holding a run: kept while a tool blocks, told by the store alone, and worth nothing to whoever was superseded."""
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from adk_django.core.record import RunStatus
 from adk_django.exceptions import LeaseLostError, ResumeConflictError, StoreUnavailableError
 from adk_django.execution import leaseholder
 from adk_django.execution.leaseholder import Leaseholder
+from adk_django.execution.resumer import Resumer, claim_resume
 from adk_django.stores.memory import MemoryLeaseStore
 from tests.backends import TENANT
 from tests.fake_tools import broken, calls, effect, raises, usual
@@ -266,3 +268,85 @@ def test_a_claim_confirmed_too_long_ago_enters_nothing_and_is_made_anew(
         "completed",
     ]
     assert log == ["book book"]
+
+
+# What comes out of a block that holds a lease
+
+
+class Foreign(BaseException):
+    """Neither an error nor an exit."""
+
+
+class ReleaseError(RuntimeError):
+    """A store's own error."""
+
+
+async def within(manager: Any, error: BaseException | None, *, asynchronous: bool) -> None:
+    """Raise ``error``, if there is one, in a block of ``manager``."""
+
+    def fail() -> None:
+        if error is not None:
+            raise error
+
+    if asynchronous:
+        async with manager:
+            fail()
+    else:
+        with manager:
+            fail()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("kind", ["Leaseholder", "claim_resume", "ResumedRun"])
+@pytest.mark.parametrize("error", [ValueError("the block's"), KeyboardInterrupt(), None])
+def test_the_error_of_the_block_comes_out_and_that_of_the_release_is_a_note(
+    log: list[str],
+    kind: str,
+    error: BaseException | None,
+    asynchronous: bool,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # the sync form, on the loop of this test
+    stage = Stage("memory", ["done"])
+    stage.runner().create(stage.agent, "go", tenant=TENANT, run_id=stage.run_id, user=None)
+    leases = broken("leases", release=raises(ReleaseError("down for good")))(stage.stores).leases
+    given = {"tenant": TENANT, "holder": "w"}
+    made: dict[str, Any] = {
+        "Leaseholder": lambda: Leaseholder(leases, stage.run_id, **given, background=False),
+        "claim_resume": lambda: claim_resume(leases, stage.run_id, **given),
+        "ResumedRun": lambda: Resumer(checkpoints=stage.runner().checkpointer, leases=leases).resume(
+            stage.run_id, tenant=TENANT, worker="w"
+        ),
+    }
+    wanted = ReleaseError if error is None else type(error)
+    with pytest.raises(wanted) as caught:
+        asyncio.run(within(made[kind](), error, asynchronous=asynchronous))
+    if error is not None:
+        assert caught.value is error
+        assert error.__notes__ == ["releasing the lease failed, too: ReleaseError: down for good"]
+        assert "releasing the lease failed behind another error: ReleaseError" in caplog.text
+        del error.__notes__
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_the_error_of_a_slice_comes_out_whatever_fails_behind_it(log: list[str], asynchronous: bool) -> None:
+    stage = Stage("memory", [calls("search"), "done"], effect(log, "search", "read_only", raises(Foreign())))
+    stage.wrap = broken("leases", held=raises(ReleaseError("held")), release=raises(ReleaseError("release")))
+    with pytest.raises(Foreign) as caught:
+        stage.arun() if asynchronous else stage.run()
+    assert caught.value.__notes__ == [
+        "recording why the slice ended failed, too: ReleaseError: held",
+        "releasing the lease failed, too: ReleaseError: release",
+    ]
+
+
+def test_a_resume_that_cannot_read_says_so_whatever_fails_behind_it(log: list[str]) -> None:
+    stage = Stage("memory", ["done"])
+    stage.runner().create(stage.agent, "go", tenant=TENANT, run_id=stage.run_id, user=None)
+    stage.wrap = lambda stores: broken("leases", release=raises(ReleaseError("release")))(
+        broken("idempotency", look_up=raises(ZeroDivisionError()))(stores)
+    )
+    with pytest.raises(ZeroDivisionError) as caught:
+        stage.resume()
+    assert caught.value.__notes__ == ["releasing the lease failed, too: ReleaseError: release"]

@@ -84,15 +84,22 @@ def assert_done() -> None:
 
 
 def backends() -> int:
-    """Return how many connections to this test's database there are, on PostgreSQL; 0 elsewhere."""
+    """Return how many connections to this test's database there are, on PostgreSQL; 0 elsewhere.
+
+    A connection that was closed is counted until its server process has ended: for that there is time.
+    """
     if connection.vendor != "postgresql":
         return 0
-    with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": psycopg.Cursor}) as other:
-        (count,) = other.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        ).fetchone()
-    other.close()
     mine = sum(item.connection is not None for item in connections.all(initialized_only=True))
+    others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": psycopg.Cursor}) as other:
+        for _ in range(100):
+            (count,) = other.execute(others).fetchone()
+            if count == mine:
+                break
+            other.execute("SELECT pg_sleep(0.1)")
+            other.rollback()  # the view stands still within a transaction
+    other.close()
     return int(count) - mine
 
 

@@ -5,7 +5,7 @@ import uuid
 from adk_django import models
 from adk_django.core import codec
 from adk_django.core.lease import RunLease
-from adk_django.exceptions import FenceLostError, ResumeConflictError, RunForgottenError
+from adk_django.exceptions import FenceLostError, ResumeConflictError, RunForgottenError, kept_error
 from adk_django.stores.base import LeaseStore
 from adk_django.stores.orm import connection
 from adk_django.stores.redis import scripts
@@ -31,8 +31,9 @@ class RedisLeaseStore(InCache, LeaseStore):
         )
         try:
             self._tell_row(lease)
-        except BaseException:
-            self.release(lease)
+        except BaseException as error:
+            with kept_error(error, "releasing the lease"):
+                self.release(lease)
             raise
         return lease
 

@@ -86,5 +86,6 @@ AGENTS = {
         _agent("victim", [("rob", {})], "done"),
         _agent("stopped", [("interrupt", {})], "done"),
         _agent("faulty", provider=Faulty()),
+        _agent("spinner", *([("look", {"what": "a"})] for _ in range(3)), "done", max_turns=2),
     )
 }
