@@ -60,7 +60,7 @@ class LeaseStore(SyncVerbs, ABC):
 
     @abstractmethod
     def acquire(self, run_id: str, *, tenant: str, holder: str, ttl_seconds: float, floor: int = 0) -> RunLease:
-        """Return a lease of its own token and the next fence.
+        """Return a lease of its own token and the next fence, which lasts ``ttl_seconds`` by the store's clock.
 
         A live lease refuses everyone, the same ``holder`` included, with ResumeConflictError naming holder and until.
         The fence rises with every acquisition and never goes down: not by release, by expiry or by forgetting the
@@ -71,7 +71,7 @@ class LeaseStore(SyncVerbs, ABC):
 
     @abstractmethod
     def renew(self, lease: RunLease, *, ttl_seconds: float) -> RunLease:
-        """Return the lease with a later expiry and the same fence. Only the holder's token renews.
+        """Return the lease under the same fence, lasting ``ttl_seconds`` from now on. Only the holder's token renews.
 
         Raise LeaseLostError if another acquired or it was released; expired alone is no reason.
         """

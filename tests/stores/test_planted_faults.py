@@ -29,6 +29,7 @@ from adk_django.testing import (
     RunStoreConformance,
     StoreConformance,
 )
+from adk_django.testing.conformance.base import TTL_SECONDS
 from tests.stores.conformance_backends import InMemory
 
 # Leases
@@ -104,6 +105,27 @@ class AnExpiredLeaseIsLost(MemoryLeaseStore):
         if held is not None and not held.held_at(self.space.now()):
             self.release(held)
         return super().renew(lease, ttl_seconds=ttl_seconds)
+
+
+class RenewsForTwiceAsLong(MemoryLeaseStore):
+    def renew(self, lease: Any, *, ttl_seconds: float) -> Any:
+        return super().renew(lease, ttl_seconds=2 * ttl_seconds)
+
+
+class RenewsForTwiceAsLongInSecret(MemoryLeaseStore):
+    def renew(self, lease: Any, *, ttl_seconds: float) -> Any:
+        super().renew(lease, ttl_seconds=2 * ttl_seconds)
+        return replace(lease, expires_at=self.space.now() + timedelta(seconds=ttl_seconds))
+
+
+class LastsForTwiceAsLong(MemoryLeaseStore):
+    def acquire(self, run_id: str, *, ttl_seconds: float, **given: Any) -> Any:
+        return super().acquire(run_id, ttl_seconds=2 * ttl_seconds, **given)
+
+
+class LastsForItsOwnTime(MemoryLeaseStore):
+    def acquire(self, run_id: str, *, ttl_seconds: float, **given: Any) -> Any:
+        return super().acquire(run_id, ttl_seconds=TTL_SECONDS, **given)
 
 
 class LosersAreToldNothing(MemoryLeaseStore):
@@ -312,6 +334,10 @@ FAULTS: dict[type[Any], str] = {
     AsksTheWorkersClock: "test_a_live_lease_refuses_everyone_and_says_who_holds_it_until_when",
     LookingFreesTheExpired: "test_looking_who_holds_a_run_changes_nothing",
     AnExpiredLeaseIsLost: "test_an_expired_lease_that_nobody_took_over_is_renewed",
+    RenewsForTwiceAsLong: "test_a_renewed_lease_lasts_as_long_as_was_asked_from_then_on",
+    RenewsForTwiceAsLongInSecret: "test_a_renewed_lease_lasts_as_long_as_was_asked_from_then_on",
+    LastsForTwiceAsLong: "test_a_lease_lasts_its_ttl_from_the_acquisition_by_the_stores_clock",
+    LastsForItsOwnTime: "test_a_lease_lasts_its_ttl_from_the_acquisition_by_the_stores_clock",
     LosersAreToldNothing: "test_a_live_lease_refuses_everyone_and_says_who_holds_it_until_when",
     UnfencedPut: "test_a_superseded_holder_writes_nothing",
     UnfencedForget: "test_a_superseded_holder_writes_nothing",

@@ -1,4 +1,4 @@
-"""The suite of a lease store."""
+"""The suite of a lease store: who acquires, who is refused, and what is counted."""
 
 # ruff: noqa: S101 (a suite is made of asserts)
 
@@ -8,36 +8,13 @@ from typing import Any
 
 from adk_django.core.lease import RunLease
 from adk_django.exceptions import FenceLostError, LeaseLostError, ResumeConflictError, RunForgottenError
-from adk_django.testing.conformance.base import LONG_SECONDS, RACERS, TTL_SECONDS, StoreConformance, race, raises
+from adk_django.testing.conformance.base import LONG_SECONDS, RACERS, TTL_SECONDS, race, raises
 from adk_django.testing.conformance.due import OperatorConformance
+from adk_django.testing.conformance.renewals import TTLS, RenewalConformance, named
 
 
-def _named(lease: RunLease) -> tuple[object, ...]:
-    return lease.tenant, lease.run_id, lease.holder, lease.token, lease.fence, lease.expires_at
-
-
-class LeaseStoreConformance(OperatorConformance, StoreConformance):
+class LeaseStoreConformance(OperatorConformance, RenewalConformance):
     """What a lease store promises."""
-
-    def acquire(self, holder: str = "worker-1", *, tenant: str | None = None, floor: int = 0) -> RunLease:
-        """Acquire the run."""
-        given = {"tenant": tenant or self.tenant, "holder": holder, "ttl_seconds": TTL_SECONDS, "floor": floor}
-        return self.stores.leases.acquire(self.run_id, **given)  # type: ignore[arg-type]  # each of its own type
-
-    def held(self) -> RunLease | None:
-        """Return the lease that stands."""
-        return self.stores.leases.held(self.run_id, tenant=self.tenant)
-
-    def stands(self, lease: RunLease) -> bool:
-        """Return whether ``lease`` is the one that stands."""
-        held = self.held()
-        return held is not None and _named(held) == _named(lease)
-
-    def refused(self, holder: str = "worker-9") -> ResumeConflictError:
-        """Fail unless ``holder`` is refused."""
-        with raises(ResumeConflictError) as caught:
-            self.acquire(holder)
-        return caught.error
 
     def test_a_lease_names_run_holder_token_and_fence(self) -> None:
         lease = self.acquire("worker-7")
@@ -47,14 +24,16 @@ class LeaseStoreConformance(OperatorConformance, StoreConformance):
         assert (lease.deaths, lease.took_over) == (0, False)
 
     def test_a_lease_lasts_its_ttl_from_the_acquisition_by_the_stores_clock(self) -> None:
-        self.stores.leases.release(self.acquire())
-        self.age(LONG_SECONDS)
-        before = self.stores.runs.now()
-        lease = self.acquire()
-        after = self.stores.runs.now()
-        assert before <= lease.acquired_at <= after
-        assert abs((lease.expires_at - lease.acquired_at).total_seconds() - TTL_SECONDS) < 0.01
-        assert lease.held_at(after)
+        for ttl_seconds in TTLS:
+            self.stores.leases.release(self.acquire())
+            self.age(LONG_SECONDS)
+            before = self.stores.runs.now()
+            lease = self.acquire(ttl_seconds=ttl_seconds)
+            after = self.stores.runs.now()
+            assert before <= lease.acquired_at <= after
+            assert abs((lease.expires_at - lease.acquired_at).total_seconds() - ttl_seconds) < 0.01
+            assert lease.held_at(after)
+            self.assert_lasts(lease, ttl_seconds)
 
     def test_a_live_lease_refuses_everyone_and_says_who_holds_it_until_when(self) -> None:
         lease = self.acquire("worker-1")
@@ -152,63 +131,6 @@ class LeaseStoreConformance(OperatorConformance, StoreConformance):
         assert winner.fence > first.fence
         assert sum(isinstance(result, ResumeConflictError) for result in results) == RACERS - 1
 
-    def test_renewal_moves_the_expiry_and_keeps_fence_token_and_deaths(self) -> None:
-        self.acquire()
-        self.age(LONG_SECONDS)
-        lease = self.acquire("worker-2")
-        self.age(TTL_SECONDS - 1)
-        before = self.held()
-        renewed = self.stores.leases.renew(lease, ttl_seconds=TTL_SECONDS)
-        assert before is not None
-        assert renewed.expires_at > before.expires_at
-        assert (renewed.fence, renewed.token, renewed.deaths) == (lease.fence, lease.token, 1)
-        assert self.stands(renewed)
-        self.age(TTL_SECONDS - 1)
-        self.refused()
-
-    def test_a_renewed_lease_is_renewed_and_released_by_any_of_its_copies(self) -> None:
-        lease = self.acquire()
-        renewed = self.stores.leases.renew(lease, ttl_seconds=TTL_SECONDS)
-        self.stores.leases.renew_at_once(lease, ttl_seconds=TTL_SECONDS)
-        self.stores.leases.renew(renewed, ttl_seconds=TTL_SECONDS)
-        self.stores.leases.release(lease)
-        assert self.held() is None
-
-    def test_an_expired_lease_that_nobody_took_over_is_renewed(self) -> None:
-        lease = self.acquire()
-        for renew in (self.stores.leases.renew, self.stores.leases.renew_at_once):
-            self.age(LONG_SECONDS)
-            renewed = renew(lease, ttl_seconds=TTL_SECONDS)
-            assert renewed.held_at(self.stores.runs.now())
-            assert self.stands(renewed)
-            self.refused()
-
-    def test_a_lease_that_another_acquired_is_not_renewed(self) -> None:
-        lease = self.acquire("cli")
-        self.age(LONG_SECONDS)
-        second = self.acquire("cli")
-        for renew in (self.stores.leases.renew, self.stores.leases.renew_at_once):
-            with raises(LeaseLostError):
-                renew(lease, ttl_seconds=TTL_SECONDS)
-        assert self.stands(second)
-
-    def test_a_released_lease_is_not_renewed(self) -> None:
-        lease = self.acquire()
-        self.stores.leases.release(lease)
-        for renew in (self.stores.leases.renew, self.stores.leases.renew_at_once):
-            with raises(LeaseLostError):
-                renew(lease, ttl_seconds=TTL_SECONDS)
-        assert self.held() is None
-
-    def test_only_the_token_renews(self) -> None:
-        lease = self.acquire("cli")
-        for forged in (replace(lease, token="guessed"), replace(lease, token="")):  # noqa: S106
-            with raises(LeaseLostError):
-                self.stores.leases.renew(forged, ttl_seconds=TTL_SECONDS)
-            with raises(LeaseLostError):
-                self.stores.leases.renew_at_once(forged, ttl_seconds=TTL_SECONDS)
-        assert self.stands(lease)
-
     def test_after_a_release_the_next_acquires_at_once(self) -> None:
         self.stores.leases.release(self.acquire())
         assert self.held() is None
@@ -295,5 +217,5 @@ class LeaseStoreConformance(OperatorConformance, StoreConformance):
         renewed, held, released = asyncio.run(walk())
         assert held is not None
         assert renewed is not None
-        assert _named(renewed) == _named(held)
+        assert named(renewed) == named(held)
         assert released is None
