@@ -169,36 +169,79 @@ def unknown_keys(raw: Mapping[str, Any]) -> list[str]:
 def load(raw: Any) -> Settings:
     """Return the settings that ``raw`` writes.
 
-    Raise ConfigurationError for an unknown key and for a value that does not fit, naming key, value and what fits.
+    Raise ConfigurationError for unknown keys, and for the first value that does not fit, naming key, value and what
+    fits.
+    """
+    if isinstance(raw, Mapping) and (unknown := unknown_keys(raw)):
+        raise ConfigurationError(f"ADK has unknown keys: {', '.join(sorted(unknown))}")
+    settings, faults = read(raw)
+    if faults:
+        raise faults[0]
+    return settings
+
+
+def read(raw: Any) -> tuple[Settings, list[ConfigurationError]]:
+    """Return the settings that ``raw`` writes, and an error for each value that does not fit.
+
+    A default stands in for such a value. Unknown keys are left out: `unknown_keys` names them.
     """
     if not isinstance(raw, Mapping):
-        raise misfit("ADK", raw, "must be a dictionary")
-    if unknown := unknown_keys(raw):
-        raise ConfigurationError(f"ADK has unknown keys: {', '.join(sorted(unknown))}")
+        return Settings(), [misfit("ADK", raw, "must be a dictionary")]
     values: dict[str, Any] = {}
-    hints = get_type_hints(Settings, include_extras=True)
-    names = {_key(name): name for name in hints}
-    for key, value in raw.items():
-        where, hint = f"ADK[{key!r}]", hints[names[key]]
+    faults: list[ConfigurationError] = []
+    for name, hint in get_type_hints(Settings, include_extras=True).items():
+        key = _key(name)
+        if key not in raw:
+            continue
+        where, value = f"ADK[{key!r}]", raw[key]
         if (key == "STORES" or is_dataclass(hint)) and not isinstance(value, Mapping):
-            raise misfit(where, value, "must be a dictionary")
-        if key == "STORES":
-            given = {name: _store(f"{where}[{name!r}]", item) for name, item in value.items()}
-            values["stores"] = {name: given.get(name, (path, {})) for name, path in DEFAULT_STORES.items()}
+            faults.append(misfit(where, value, "must be a dictionary"))
+        elif key == "STORES":
+            values[name] = _stores(where, value, faults)
         elif is_dataclass(hint):
-            values[names[key]] = _section(hint, where, value)
+            values[name] = _section(hint, where, value, faults)
         else:
-            values[names[key]] = _fitting(hint, where, value)
-    return Settings(**values)
+            values |= _kept({name: value}, {name: hint}, {name: where}, faults)
+    return Settings(**values), faults
 
 
-def _section(section: Any, where: str, given: Mapping[str, Any]) -> Any:
+def _kept(
+    given: Mapping[str, Any], hints: Mapping[str, Any], places: Mapping[str, str], faults: list[ConfigurationError]
+) -> dict[str, Any]:
+    """Return those of the values that fit; add an error for each of the others to ``faults``."""
+    kept = {}
+    for name in hints:
+        if name not in given:
+            continue
+        try:
+            kept[name] = _fitting(hints[name], places[name], given[name])
+        except ConfigurationError as error:
+            faults.append(error)
+    return kept
+
+
+def _section(section: Any, where: str, given: Mapping[str, Any], faults: list[ConfigurationError]) -> Any:
     hints = get_type_hints(section, include_extras=True)
-    fitting = {name: _fitting(hints[name], f"{where}[{name!r}]", value) for name, value in given.items()}
+    kept = _kept(given, hints, {name: f"{where}[{name!r}]" for name in hints}, faults)
     try:
-        return section(**fitting)
+        return section(**kept)
     except ValueError as error:
-        raise ConfigurationError(f"{where}: {error}") from error
+        fault = ConfigurationError(f"{where}: {error}")
+        fault.__cause__ = error
+        faults.append(fault)
+        return section()
+
+
+def _stores(where: str, given: Mapping[str, Any], faults: list[ConfigurationError]) -> dict[str, Any]:
+    stores: dict[str, Any] = {}
+    for name, path in DEFAULT_STORES.items():
+        stores[name] = (path, {})
+        if name in given:
+            try:
+                stores[name] = _store(f"{where}[{name!r}]", given[name])
+            except ConfigurationError as error:
+                faults.append(error)
+    return stores
 
 
 def _fitting(hint: Any, where: str, value: Any) -> Any:

@@ -14,12 +14,13 @@ from adk_django.concurrency import in_pool, sync_only, twin_of
 from adk_django.conf import get_settings
 from adk_django.core.decide import Probe
 from adk_django.core.ids import require_ids
+from adk_django.core.messages import Message
 from adk_django.core.record import RunRecord, RunStatus
 from adk_django.exceptions import ResumeError, RunConflictError
 from adk_django.execution.new_run import new_record
 from adk_django.execution.ports import Watch
 from adk_django.execution.runner import AgentRunner, RunResult, result_of
-from adk_django.operations import wakeups
+from adk_django.operations import display, wakeups
 from adk_django.operations.decisions import (
     aapply_requests,
     acancel,
@@ -46,11 +47,13 @@ __all__ = [
     "aapply_requests",
     "ainspect",
     "alist_runs",
+    "amessages",
     "aprobe",
     "aprune",
     "arelease",
     "aresume",
     "asettle",
+    "astandings",
     "astart",
     "asweep",
     "cancel",
@@ -59,11 +62,13 @@ __all__ = [
     "apply_requests",
     "inspect",
     "list_runs",
+    "messages",
     "probe",
     "prune",
     "release",
     "resume",
     "settle",
+    "standings",
     "start",
     "sweep",
 ]
@@ -216,6 +221,26 @@ def list_runs(
     return runs.find(tenant=tenant, status=wanted, agent=agent, stuck=stuck, limit=limit, before=before)
 
 
+@sync_only
+def standings(records: Sequence[RunRecord], *, using: str | None = None) -> tuple[str, ...]:
+    """Return where each run stands, as `Inspection.standing` does for one: its stored status, or, of one that moves or
+    could, ``running``, ``interrupted`` (its worker died) or ``queued``."""
+    return display.standings(AgentRunner(using=using).stores, records)
+
+
+@sync_only
+def messages(run_id: str, *, tenant: str, limit: int = 100, using: str | None = None) -> tuple[Message, ...]:
+    """Return the newest messages of a run, oldest first and masked, for people to read.
+
+    Raise CheckpointNotFoundError if there is no such run, and HistoryUnavailableError, CheckpointFormatError or
+    CheckpointDamagedError if they cannot be read.
+    """
+    if limit < 1:
+        raise ValueError(f"limit is {limit}: expected at least 1")
+    runner = AgentRunner(using=using)
+    return display.conversation(runner.stores, runner.stored(run_id, tenant=tenant), limit=limit)
+
+
 async def aresume(run_id: str, *, tenant: str, agent: Agent | str | None = None, **options: Any) -> RunResult:
     """Async twin of `resume`: on the loop, so that async tools and providers share it."""
     using = options.pop("using", None)
@@ -227,3 +252,5 @@ async def aresume(run_id: str, *, tenant: str, agent: Agent | str | None = None,
 astart = twin_of(start)
 ainspect = twin_of(inspect)
 alist_runs = twin_of(list_runs)
+astandings = twin_of(standings)
+amessages = twin_of(messages)

@@ -1,11 +1,13 @@
 """Settings of the example: a small travel product whose agent books flights.
 
-Four environment variables change them:
+These environment variables change them:
 
     EXAMPLE_DATABASE_URL=postgresql://user:password@host:5432/travel    PostgreSQL instead of SQLite
     EXAMPLE_SQLITE=path                                                 another SQLite file than db.sqlite3
     EXAMPLE_LEASE_SECONDS=60                                            how long a dead worker's lease stands
     AIRLINE_URL=http://127.0.0.1:8765                                   where the airline listens
+    EXAMPLE_BROKER_URL=redis://127.0.0.1:6379/0                         a broker; without one nobody is woken
+    EXAMPLE_SECRET_KEY=text                                             another SECRET_KEY
 """
 
 import os

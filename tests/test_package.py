@@ -77,10 +77,11 @@ IN_STORES = {
     "base": set(),
     "runs": {"base"},
     "settlements": {"base"},
+    "transcripts": set(),
     "bundle": {"base", "runs"},
-    "memory": {"base", "runs", "bundle", "settlements"},
-    "orm": {"base", "runs", "bundle", "settlements"},
-    "redis": {"base", "runs", "bundle", "settlements", "orm"},
+    "memory": {"base", "runs", "bundle", "settlements", "transcripts"},
+    "orm": {"base", "runs", "bundle", "settlements", "transcripts"},
+    "redis": {"base", "runs", "bundle", "settlements", "transcripts", "orm"},
     "handler": {"base", "runs", "bundle", "memory", "orm", "redis"},
 }
 

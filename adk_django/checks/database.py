@@ -31,7 +31,7 @@ def ask(alias: str) -> list[CheckMessage]:
         return []
 
     def asking() -> Iterator[CheckMessage]:
-        with _own(connection) as own:
+        with own_connection(connection) as own:
             yield from question(alias, own)
 
     def unanswered(said: str) -> CheckMessage:
@@ -45,22 +45,28 @@ def ask(alias: str) -> list[CheckMessage]:
 
 
 def in_time(
-    asking: Callable[[], Iterable[CheckMessage]], unanswered: Callable[[str], CheckMessage]
+    asking: Callable[[], Iterable[CheckMessage]], unanswered: Callable[[str], CheckMessage | None]
 ) -> list[CheckMessage]:
-    """Return what ``asking`` a server comes to, or what ``unanswered`` makes of why nothing came of it in time.
+    """Return what ``asking`` a server comes to, or what ``unanswered`` makes of why nothing came of it, if anything.
 
     On a thread, because a server can fall silent at any point; on a daemon one, because it may be so for ever.
     """
     try:
         return in_thread(lambda: list(asking())).wait(SECONDS)
     except Left:
-        return [unanswered(f"no answer within {SECONDS:g} seconds")]
+        found = unanswered(f"no answer within {SECONDS:g} seconds")
     except (DatabaseError, AdkError, OSError) as error:
-        return [unanswered(str(error).strip())]
+        found = unanswered(str(error).strip())
+    return [] if found is None else [found]
+
+
+def is_made(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether there is a database to ask: a file of SQLite that is in memory, or not made yet, would be made."""
+    return connection.vendor != "sqlite" or Path(connection.settings_dict["NAME"]).exists()
 
 
 @contextlib.contextmanager
-def _own(connection: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]:
+def own_connection(connection: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]:
     """Yield a connection of this thread's own to the same database."""
     own = connection.copy()
     if own.vendor == "postgresql":
@@ -83,7 +89,7 @@ def _postgresql(alias: str, connection: BaseDatabaseWrapper) -> Iterator[CheckMe
 
 
 def _sqlite(alias: str, connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
-    if not Path(connection.settings_dict["NAME"]).exists():  # in memory, or not made yet: asking would make it
+    if not is_made(connection):
         return
     where = f"DATABASES[{alias!r}]['OPTIONS']"
     journal = _answer(connection, "PRAGMA journal_mode")

@@ -1,7 +1,7 @@
 """System checks: what is wrong with the settings and the agents, found at start.
 
-They connect to nothing, but for what `adk_django.server_checks` asks the database of the runs: for ``check --deploy``,
-and for the aliases of ``check --database``.
+They connect to nothing, but for what `adk_django.checks.database` asks the database of the runs: for
+``check --deploy``, and for the aliases of ``check --database``.
 """
 
 import difflib
@@ -17,6 +17,7 @@ from django.utils.module_loading import import_string
 from adk_django import agents, conf
 from adk_django.checks import redis as redis_checks
 from adk_django.checks.database import ask
+from adk_django.checks.stores import ask_where_runs_are
 from adk_django.core.effects import EffectClass
 from adk_django.core.masking.redactor import Redactor
 from adk_django.exceptions import ConfigurationError
@@ -35,14 +36,16 @@ CHANGING: Final = frozenset(
 def check_settings(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
     """Check ``ADK``: its keys and values, its stores, and the database the runs are in."""
     raw = conf.raw_settings()
-    if isinstance(raw, dict) and (unknown := conf.unknown_keys(raw)):
-        return [_unknown(key) for key in sorted(unknown)]
-    try:
-        settings = conf.load(raw)
-    except ConfigurationError as error:
-        hint = "Correct the value, or leave the key out: each has a default."
-        return [Error(str(error), hint=hint, id="adk_django.E002")]
-    return [*_redaction(settings), *_leases(settings), *_stores(settings)]
+    unknown = conf.unknown_keys(raw) if isinstance(raw, Mapping) else []
+    settings, faults = conf.read(raw)  # where a value does not fit its default is checked in its place
+    hint = "Correct the value, or leave the key out: each has a default."
+    return [
+        *(_unknown(key) for key in sorted(unknown)),
+        *(Error(str(error), hint=hint, id="adk_django.E002") for error in faults),
+        *_redaction(settings),
+        *_leases(settings),
+        *_stores(settings),
+    ]
 
 
 @register(TAG)
@@ -72,10 +75,12 @@ def check_deployment(app_configs: Any = None, **kwargs: Any) -> list[CheckMessag
         message = f"ADK['STORES'] keeps {', '.join(memory)} in memory: with the process, every run is lost."
         hint = f"Leave ADK['STORES'] out, or name {conf.DEFAULT_STORES[memory[0]]!r} and its siblings."
         found.append(Warning(message, hint=hint, id="adk_django.W005"))
-    alias = _alias(settings)
-    if alias is None or alias in (kwargs.get("databases") or ()):  # else `check_servers` asks
+    alias, asked = _alias(settings), kwargs.get("databases") or ()
+    if alias is None:
+        return [*found, *_runs_on(set(connections) - {*asked}, settings)]
+    if alias in asked:  # `check_servers` asks
         return found
-    return [*found, *ask(alias), *_in_redis(settings)]
+    return [*found, *ask(alias), *_in_redis(settings), *_runs_on({alias}, settings)]
 
 
 @register(TAG, Tags.database)
@@ -85,10 +90,21 @@ def check_servers(app_configs: Any = None, databases: Sequence[str] | None = Non
         settings = conf.load(conf.raw_settings())
     except ConfigurationError:
         return []  # `check_settings` says so
-    alias = _alias(settings)
-    if alias is None or alias not in (databases or ()):
+    alias, asked = _alias(settings), databases or ()
+    if alias is None:
+        return _runs_on({*asked}, settings)
+    if alias not in asked:
         return []
-    return [*ask(alias), *_in_redis(settings)]
+    return [*ask(alias), *_in_redis(settings), *_runs_on({alias}, settings)]
+
+
+def _runs_on(aliases: set[str], settings: conf.Settings) -> list[CheckMessage]:
+    """Look on databases for runs under way that are not in the stores of the settings."""
+    kinds, caches = {_kind(path) for path, _ in settings.stores.values()}, redis_checks.aliases(settings)
+    if len(kinds) != 1 or len(caches) > 1:
+        return []  # the checks of settings say what is wrong with them
+    (kind,) = kinds
+    return [message for alias in sorted(aliases) for message in ask_where_runs_are(alias, kind, caches)]
 
 
 def _in_redis(settings: conf.Settings) -> list[CheckMessage]:
@@ -141,14 +157,14 @@ def _stores(settings: conf.Settings) -> Iterator[CheckMessage]:
                 hint=f'"{name}": {{"BACKEND": "{conf.DEFAULT_STORES[name]}"}}',
                 id="adk_django.E004",
             )
-            return
+            continue
         kinds[name] = _kind(path)
         if kinds[name] in ("orm", "redis"):
             kinds[name] += f" on {_place_of(path, options)}"
         elif kinds[name] == "other" and hasattr(backend, "stamp"):
             kinds[name] = "stamped"
     found = set(kinds.values()) - {"stamped"}
-    if len(found) > 1 or "other" in found:
+    if len(kinds) == len(settings.stores) and (len(found) > 1 or "other" in found):
         mixture = ", ".join(f"{name} is {settings.stores[name][0]!r}" for name in kinds)
         yield Error(
             f"ADK['STORES'] is a mixture that nothing keeps together: {mixture}.",
@@ -156,12 +172,12 @@ def _stores(settings: conf.Settings) -> Iterator[CheckMessage]:
             "or all from adk_django.stores.memory, or stores with stamp(tenant, run_id, fence).",
             id="adk_django.E005",
         )
-        return
     for alias in redis_checks.aliases(settings):
         yield from redis_checks.check_alias(alias)
     if "memory" not in found:
         yield from _database(settings)
-    if kinds["leases"].startswith("redis") and (settings.resume.max_live or settings.resume.max_live_per_tenant):
+    capped = settings.resume.max_live or settings.resume.max_live_per_tenant
+    if capped and kinds.get("leases", "").startswith("redis"):
         yield Warning(
             "ADK['RESUME'] caps how many runs live at once, and leases in Redis are not counted: the caps do nothing.",
             hint="Leave max_live and max_live_per_tenant out, or take all stores from adk_django.stores.orm.",

@@ -4,13 +4,15 @@ from datetime import datetime
 from typing import Any, Final
 
 from adk_django.core import codec
-from adk_django.core.effects import Outcome
-from adk_django.core.messages import Usage
+from adk_django.core.effects import Claim, Outcome
+from adk_django.core.messages import BinaryPart, Message, Part, TextPart, ToolCall, ToolResult, Usage
 from adk_django.core.plan import Resumption
 from adk_django.core.record import RunRecord
+from adk_django.operations.display import masked
 from adk_django.operations.inspection import Inspection
+from adk_django.operations.planning import CALLS
 
-EVIDENCE_CHARACTERS: Final = 2_000  # shown of an outcome that came too late
+SHOWN_CHARACTERS: Final = 2_000  # of an outcome, of arguments, of a part of a message
 
 
 def of_usage(usage: Usage) -> dict[str, Any]:
@@ -18,14 +20,15 @@ def of_usage(usage: Usage) -> dict[str, Any]:
     return dict(vars(usage))
 
 
-def of_record(record: RunRecord) -> dict[str, Any]:
-    """Return what a list says of a run: its stored status."""
+def of_record(record: RunRecord, standing: str) -> dict[str, Any]:
+    """Return what a list says of a run: its stored status, and where it stands by its lease."""
     return {
         "run_id": record.run_id,
         "tenant": record.tenant,
         "agent": record.agent,
         "user": record.user,
         "status": record.status.value,
+        "standing": standing,
         "reason": record.reason,
         "created_at": _at(record.created_at),
         "updated_at": _at(record.updated_at),
@@ -38,9 +41,8 @@ def of_inspection(seen: Inspection) -> dict[str, Any]:
     record, frontier, lease = seen.record, seen.checkpoint, seen.lease
     age = None if frontier is None or frontier.created_at is None else (seen.now - frontier.created_at).total_seconds()
     return {
-        **of_record(record),
+        **of_record(record, seen.standing),
         "reason": seen.reason,
-        "standing": seen.standing,
         "next_step": seen.next_step,
         "safe": seen.plan.safe,
         "obstacles": [{"code": error.code, "message": str(error)} for error in seen.refusals],
@@ -67,7 +69,7 @@ def of_inspection(seen: Inspection) -> dict[str, Any]:
             "live": seen.live,
             "deaths": lease.deaths,
         },
-        "calls": [_of_call(item, seen) for item in seen.plan.resumptions],
+        "calls": [_of_call(item, seen) for item in seen.plan.resumptions] or _of_made(seen),
         "format": frontier.format_version if frontier else None,
         "revision": record.revision,
         "failed_save": record.failed_save,
@@ -83,7 +85,7 @@ def _of_call(item: Resumption, seen: Inspection) -> dict[str, Any]:
         "call": str(call.slot),
         "tool": call.tool,
         "disposition": item.disposition.value,
-        "arguments": codec.encode(call.arguments)[:EVIDENCE_CHARACTERS],
+        "arguments": _of_value(call.arguments)["value"],
         "held": call.held,
         "approval": request
         and {"request_id": request.request_id, "state": request.state.value, "by": request.decided_by},
@@ -94,26 +96,70 @@ def _of_call(item: Resumption, seen: Inspection) -> dict[str, Any]:
         "claim": None,
     }
     if claim is not None:
-        said["claim"] = {
-            "state": claim.state.value,
-            "attempt": claim.attempt,
-            "holder": claim.holder,
-            "fence": claim.fence,
-            "begun_at": _at(claim.begun_at),
-            "deadline_at": _at(claim.deadline_at),
-            "error": claim.error,
-            "settled_by": claim.settled_by,
-            "settled_at": _at(claim.settled_at),
-            "reason": claim.reason,
-            "contested": claim.contested,
-            "evidence": claim.evidence and {"at": _at(claim.evidence_at), **_of_outcome(claim.evidence)},
-        }
+        said["claim"] = _of_claim(claim)
     return said
 
 
+def _of_claim(claim: Claim) -> dict[str, Any]:
+    return {
+        "state": claim.state.value,
+        "attempt": claim.attempt,
+        "holder": claim.holder,
+        "fence": claim.fence,
+        "begun_at": _at(claim.begun_at),
+        "deadline_at": _at(claim.deadline_at),
+        "outcome": claim.outcome and _of_outcome(claim.outcome),
+        "error": claim.error,
+        "settled_by": claim.settled_by,
+        "settled_at": _at(claim.settled_at),
+        "reason": claim.reason,
+        "contested": claim.contested,
+        "evidence": claim.evidence and {"at": _at(claim.evidence_at), **_of_outcome(claim.evidence)},
+    }
+
+
+def _of_made(seen: Inspection) -> list[dict[str, Any]]:
+    """Return what an ended run did, its newest calls."""
+    made = seen.claims[-CALLS:] if seen.record.status.ended else ()
+    return [
+        {
+            "call": str(claim.slot),
+            "tool": claim.tool,
+            "disposition": None,
+            "effect": claim.effect.value,
+            "key": claim.key,
+            "claim": _of_claim(claim),
+        }
+        for claim in made
+    ]
+
+
 def _of_outcome(outcome: Outcome) -> dict[str, Any]:
-    text = codec.encode(outcome.value)
-    return {"kind": outcome.kind.value, "value": text[:EVIDENCE_CHARACTERS], "whole": len(text) <= EVIDENCE_CHARACTERS}
+    return {"kind": outcome.kind.value, "is_error": outcome.is_error, **_of_value(outcome.value)}
+
+
+def _of_value(value: Any) -> dict[str, Any]:
+    """Return a value as people are shown it: masked, as the codec writes it, and whether that is all of it."""
+    text = codec.encode(masked(value))
+    return {"value": text[:SHOWN_CHARACTERS], "whole": len(text) <= SHOWN_CHARACTERS}
+
+
+def of_message(message: Message) -> dict[str, Any]:
+    """Return one message: its role and parts, without what only its provider understands."""
+    return {"role": message.role, "parts": [_of_part(part) for part in message.parts]}
+
+
+def _of_part(part: Part) -> dict[str, Any]:
+    match part:
+        case TextPart(text):
+            return {"type": "text", "text": text}
+        case BinaryPart(data, media_type):
+            return {"type": "binary", "media_type": media_type, "bytes": len(data)}
+        case ToolCall(_, name, arguments):
+            return {"type": "tool_call", "name": name, **_of_value(arguments)}
+        case ToolResult(_, name, content, is_error):
+            return {"type": "tool_result", "name": name, "is_error": is_error, **_of_value(content)}
+    return {"type": "opaque"}
 
 
 def _at(instant: datetime | None) -> str | None:

@@ -7,6 +7,7 @@ from datetime import datetime
 from adk_django.agents import get_agent, is_registered
 from adk_django.core.checkpoint import Checkpoint
 from adk_django.core.decide import AskModel, Commit, Decision, Dispatch, Transact, decide, over_budget
+from adk_django.core.effects import Claim
 from adk_django.core.lease import RunLease
 from adk_django.core.messages import Usage
 from adk_django.core.plan import ResumePlan, Resumption
@@ -28,7 +29,7 @@ class Inspection:
 
     ``refusals`` are the errors that a resume would raise before it acts, the agent's first; the frontier is None
     where there is none or it cannot be read. ``probes`` names the tools that have one. ``first`` is what a slice would
-    do first, None where it would be refused or has ended.
+    do first, None where it would be refused or has ended. ``claims`` are the records of all calls, in the order asked.
     """
 
     record: RunRecord
@@ -40,6 +41,7 @@ class Inspection:
     probes: frozenset[str]
     now: datetime
     first: Decision | None = None
+    claims: tuple[Claim, ...] = ()
 
     @property
     def live(self) -> bool:
@@ -73,12 +75,7 @@ class Inspection:
     @property
     def standing(self) -> str:
         """Where the run stands: its stored status; or, of one that moves or could, what its lease says of it."""
-        stands_still = self.record.status is not RunStatus.ACTIVE and not self.ready
-        if stands_still or self.record.status is RunStatus.QUARANTINED:
-            return self.record.status.value
-        if self.lease is None:
-            return "queued"
-        return "running" if self.live else "interrupted"
+        return standing_of(self.record, self.lease, self.now, ready=self.ready)
 
     @property
     def reason(self) -> str:
@@ -116,6 +113,16 @@ class Inspection:
     def approval_of(self, item: Resumption) -> Approval | None:
         """Return the request that was made for a call, if any was."""
         return next((request for request in self.approvals if request.slot == item.call.slot), None)
+
+
+def standing_of(record: RunRecord, lease: RunLease | None, now: datetime, *, ready: bool) -> str:
+    """Return where a run stands: its stored status; or, where it is active or ``ready``, what its lease says of it."""
+    stands_still = record.status is not RunStatus.ACTIVE and not ready
+    if record.status.ended or stands_still or record.status is RunStatus.QUARANTINED:
+        return record.status.value
+    if lease is None:
+        return "queued"
+    return "running" if lease.held_at(now) else "interrupted"
 
 
 def _after_refusal(error: AdkError, run: str) -> str:
@@ -161,6 +168,7 @@ def inspection(stores: Stores, record: RunRecord, checkpointer: Checkpointer, *,
         probes=frozenset(tool.name for tool in agent.tools if tool.probe is not None) if agent else frozenset(),
         now=now,
         first=first,
+        claims=tuple(stored.claims[slot] for slot in sorted(stored.claims)),
     )
 
 

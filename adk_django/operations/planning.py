@@ -12,6 +12,7 @@ from adk_django.conf import get_settings
 from adk_django.core import codec
 from adk_django.core.checkpoint import Checkpoint
 from adk_django.core.decide import Probe
+from adk_django.core.effects import Claim
 from adk_django.core.plan import ResumePlan, Resumption, ToolDisposition, plan
 from adk_django.core.record import ApprovalState, RunStatus
 from adk_django.exceptions import (
@@ -22,6 +23,7 @@ from adk_django.exceptions import (
     StaleFrontierError,
 )
 from adk_django.execution.revisions import refuse_revision
+from adk_django.operations.display import masked
 from adk_django.operations.inspection import Inspection
 from adk_django.stores.base import IdempotencyStore
 
@@ -109,7 +111,9 @@ def _lines(seen: Inspection) -> Iterator[str]:
     for item in seen.plan.resumptions:
         yield f"call {item.call.slot} {item.call.tool}: {disposition(item, seen)}"
         if item.call.held or item.disposition is ToolDisposition.INDETERMINATE:  # what a person is to judge
-            yield f"  arguments {codec.encode(item.call.arguments)[:ARGUMENTS_CHARACTERS]}"
+            yield f"  arguments {codec.encode(masked(item.call.arguments))[:ARGUMENTS_CHARACTERS]}"
+    if record.status.ended:
+        yield from _made(seen)
     if seen.usage.unknown_calls:
         yield f"{seen.usage.unknown_calls} model calls of unknown cost"
     yield f"format {frontier.format_version if frontier else '-'}  revision {record.revision or 'not pinned'}"
@@ -120,6 +124,29 @@ def _lines(seen: Inspection) -> Iterator[str]:
     yield f"last failed save: {record.failed_save or 'none'}"
     if record.output is not None:
         yield f"output {record.output}"
+
+
+def _made(seen: Inspection) -> Iterator[str]:
+    """Yield what an ended run did: a line for each of its newest calls."""
+    if len(seen.claims) > CALLS:
+        yield f"calls {len(seen.claims)}, of which the last {CALLS} are shown"
+    for claim in seen.claims[-CALLS:]:
+        facts: list[Any] = [claim.state.value]
+        if claim.outcome is not None:
+            facts.append(f"{claim.outcome.kind} {codec.encode(masked(claim.outcome.value))[:ARGUMENTS_CHARACTERS]}")
+        facts += [f"error {claim.error}"] if claim.error else []
+        facts += [f"attempt {claim.attempt}"] if claim.attempt > 1 else []
+        yield f"call {claim.slot} {claim.tool}: {', '.join([*facts, *_answers(claim)])}"
+
+
+def _answers(claim: Claim) -> Iterator[str]:
+    """Yield what was said of a call besides its outcome."""
+    if claim.contested:
+        yield "its late outcome contradicts how it was settled"
+    if claim.evidence is not None:
+        yield f"evidence of {_at(claim.evidence_at)}"
+    if claim.settled_by:
+        yield f"settled by {claim.settled_by}: {claim.reason}"
 
 
 def disposition(item: Resumption, seen: Inspection) -> str:
@@ -141,16 +168,11 @@ def disposition(item: Resumption, seen: Inspection) -> str:
         facts += [f"key {claim.key}", f"deadline {_at(claim.deadline_at)}"]
         facts += [f"error {claim.error}"] if claim.error else []
         facts += ["probe available"] if item.call.tool in seen.probes and not claim.contested else []
-    if claim.contested:
-        facts.append("its late outcome contradicts how it was settled")
-    if claim.evidence is not None:
-        facts.append(f"evidence of {_at(claim.evidence_at)}")
-    if claim.settled_by:
-        facts.append(f"settled by {claim.settled_by}: {claim.reason}")
-    return ", ".join(facts)
+    return ", ".join([*facts, *_answers(claim)])
 
 
 ARGUMENTS_CHARACTERS = 2_000
+CALLS = 100  # shown of a run that has ended, the newest
 
 
 def _at(instant: datetime | None) -> str:

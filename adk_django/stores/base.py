@@ -9,7 +9,7 @@ async twins, with an ``a`` prefix, come free.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from adk_django.concurrency import SyncVerbs, twin
@@ -56,7 +56,7 @@ class CheckpointStore(SyncVerbs, ABC):
 class LeaseStore(SyncVerbs, ABC):
     """Who may advance a run."""
 
-    verbs = ("acquire", "renew", "renew_at_once", "release", "progressed", "revoke", "held")
+    verbs = ("acquire", "renew", "renew_at_once", "release", "progressed", "revoke", "held", "held_of")
 
     @abstractmethod
     def acquire(self, run_id: str, *, tenant: str, holder: str, ttl_seconds: float, floor: int = 0) -> RunLease:
@@ -118,6 +118,11 @@ class LeaseStore(SyncVerbs, ABC):
     def held(self, run_id: str, *, tenant: str) -> RunLease | None:
         """Return the lease that stands unreleased, expired or not, or None. Write nothing."""
 
+    def held_of(self, runs: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], RunLease]:
+        """Return what `held` does for many runs, by (tenant, run id); runs without a lease are left out."""
+        found = {(tenant, run_id): self.held(run_id, tenant=tenant) for tenant, run_id in runs}
+        return {run: lease for run, lease in found.items() if lease is not None}
+
     aacquire = twin(acquire)
     arenew = twin(renew)
     arenew_at_once = twin(renew_at_once)
@@ -125,6 +130,7 @@ class LeaseStore(SyncVerbs, ABC):
     aprogressed = twin(progressed)
     arevoke = twin(revoke)
     aheld = twin(held)
+    aheld_of = twin(held_of)
 
 
 class IdempotencyStore(SyncVerbs, ABC):
@@ -222,7 +228,7 @@ class IdempotencyStore(SyncVerbs, ABC):
 class HistoryStore(SyncVerbs, ABC):
     """Conversations, append only."""
 
-    verbs = ("append", "fetch")
+    verbs = ("append", "fetch", "newest")
 
     @abstractmethod
     def append(self, handle: HistoryHandle, messages: Sequence[Message], *, fence: int) -> HistoryHandle:
@@ -239,8 +245,18 @@ class HistoryStore(SyncVerbs, ABC):
         Raise HistoryUnavailableError if there are fewer, one is missing or was changed, or the tenant is another.
         """
 
+    @abstractmethod
+    def newest(self, run_id: str, *, tenant: str, limit: int) -> tuple[Message, ...]:
+        """Return the last ``limit`` messages that are stored of a run, oldest first, or all where there are fewer. What
+        was replaced, and the orphan tail behind it, is none of them.
+
+        For people, who look at a run whose frontier, and with it the handle, is gone. Write nothing. Raise
+        HistoryUnavailableError if one of them cannot be read.
+        """
+
     aappend = twin(append)
     afetch = twin(fetch)
+    anewest = twin(newest)
 
 
 @contextmanager

@@ -122,6 +122,30 @@ def test_e002_a_value_that_does_not_fit(settings):
     assert ids(found_in(settings, {"TOOLS": {"max_concurrent": "8"}})) == ["E002"]
 
 
+def test_every_fault_of_the_settings_is_told_at_once_with_its_hint(settings):
+    found = found_in(
+        settings,
+        {
+            "QUEUE": "adk",
+            "LEASES": {"ttl_second": 60, "ttl_seconds": "an hour", "renew_within_seconds": 1.5},
+            "TOOLS": {"max_concurrent": "8", "time_limit_seconds": -1},
+            "REDACT": {"extra_patterns": ["(", "a*", "order-[0-9]+"]},
+            "CELERY_QUEUE": "",
+            "RESUME": "never",
+            "STORES": {
+                "leases": {"BACKEND": "no.such.Store"},
+                "history": {"BACKEND": f"{ORM}.NoSuchStore"},
+                "idempotency": {"BACKEND": 3},
+            },
+        },
+    )
+    assert ids(found) == ["E001"] * 2 + ["E002"] * 6 + ["E003"] * 2 + ["W001"] + ["E004"] * 2
+    assert all(item.hint for item in found)
+    said = [item.msg for item in found]
+    for what in ("QUEUE", "ttl_second", "'an hour'", "'8'", "-1", "'never'", "idempotency", "'('", "'a*'", "leases"):
+        assert any(what in text for text in said), what
+
+
 @pytest.mark.parametrize("pattern", ["(", "a*"])
 def test_e003_a_pattern_that_masks_nothing(settings, pattern):
     (found,) = found_in(settings, {"REDACT": {"extra_patterns": ["order-[0-9]+", pattern]}})
@@ -235,6 +259,7 @@ def test_w004_an_idempotent_tool_that_cannot_pass_the_key_on(registered):
     assert "def touch(..., context: ToolContext)" in found.hint
 
 
+@pytest.mark.django_db(databases="__all__")
 def test_w005_memory_stores_in_a_deployment(settings):
     settings.ADK = {"STORES": MEMORY}
     (found,) = checks.check_deployment()

@@ -61,6 +61,8 @@ def test_options_become_keywords(settings: Any) -> None:
     ],
 )
 def test_e005_redis_beside_anything_else_is_a_mixture(settings: Any, changed: Any) -> None:
+    other = {**settings.CACHES["adk"], "LOCATION": "redis://127.0.0.1:1/1"}
+    settings.CACHES = {**settings.CACHES, "other": other}
     settings.ADK = {"STORES": {**STORES, **changed}}
     assert ids(checks.check_settings()) == ["E005"]
 

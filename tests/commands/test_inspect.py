@@ -2,8 +2,10 @@
 
 import pytest
 
-from adk_django.models import Approval, Checkpoint, IdempotencyKey, Run
+from adk_django import runs
+from adk_django.models import Approval, Checkpoint, IdempotencyKey, Run, RunLease
 from adk_django.stores.orm import OrmLeaseStore
+from tests.commands.product_app.definitions import AGENTS
 from tests.commands.support import TENANT, begin, command, one_line, rows
 from tests.commands.test_resume import ON_DEFAULT, REFUSALS
 
@@ -64,6 +66,10 @@ def test_ended_runs_and_unknown_ones():
     ended = command("adk_inspect", "r")
     assert (ended.code, ended.err) == (0, "")
     assert "status completed" in ended.out.splitlines()
+    assert 'call 1.1 look: done, returned "saw a"' in ended.out.splitlines()
+    (call,) = command("adk_inspect", "r", "--format", "json").json["calls"]
+    assert (call["call"], call["tool"], call["effect"], call["claim"]["state"]) == ("1.1", "look", "read_only", "done")
+    assert call["claim"]["outcome"] == {"kind": "returned", "is_error": False, "value": '"saw a"', "whole": True}
     unknown = command("adk_inspect", "s")
     assert (unknown.code, unknown.out, unknown.err) == (1, "", "there is no run s of tenant acme\n")
 
@@ -115,3 +121,77 @@ def test_the_list_is_newest_first_and_filtered():
     text = command("adk_inspect", tenant=None)
     assert (text.code, text.err, len(text.out.splitlines())) == (0, "", 3)
     assert text.out.splitlines()[1].endswith(r"waiting: two\nlines \x1b[2J")
+
+
+@ON_DEFAULT
+def test_an_ended_run_shows_who_settled_its_calls():
+    begin("doubter", "r")
+    runs.settle("r", "1.1", tenant=TENANT, answer="completed", outcome="seat 1A", by="Ada", reason="the mail says so")
+    assert command("adk_resume", "r").code == 0
+    text = command("adk_inspect", "r")
+    assert 'call 1.1 vanish: done, returned "seat 1A", ' in text.out
+    assert "settled by Ada: the mail says so" in text.out
+    (call,) = command("adk_inspect", "r", "--format", "json").json["calls"]
+    assert (call["claim"]["settled_by"], call["claim"]["reason"]) == ("Ada", "the mail says so")
+
+
+def test_the_list_says_what_the_lease_says(alias):
+    for name in ("queued", "running", "dead", "released"):
+        runs.start(AGENTS["clerk"], "go", tenant=TENANT, run_id=name, using=alias)
+    begin("waiter", "waiting", using=alias)
+    begin("clerk", "ended", using=alias)
+    store = OrmLeaseStore(using=alias)
+    for name in ("running", "dead", "released"):
+        lease = store.acquire(name, tenant=TENANT, holder="w", ttl_seconds=600)
+        if name == "dead":
+            RunLease.objects.using(alias).filter(run_id=name).update(expires_at=lease.acquired_at)
+        elif name == "released":
+            store.release(lease)
+    wanted = {
+        "queued": "queued",
+        "running": "running",
+        "dead": "interrupted",
+        "released": "queued",
+        "waiting": "waiting",
+        "ended": "completed",
+    }
+    found = command("adk_inspect", "--format", "json", alias=alias).json["runs"]
+    assert {row["run_id"]: row["standing"] for row in found} == wanted
+    one = {name: command("adk_inspect", name, "--format", "json", alias=alias).json["standing"] for name in wanted}
+    assert one == wanted
+    lines = command("adk_inspect", alias=alias).out.splitlines()
+    assert {line.split()[1]: line.split()[-1] for line in lines if "waiting on" not in line}.items() <= wanted.items()
+
+
+SECRET = "Bearer " + "sk-live-" + "a1B2c3D4e5F6g7H8"
+
+
+@pytest.mark.parametrize("stored", ["masked", "whole"])
+def test_the_conversation_is_shown_masked_newest_last(alias, stored):
+    redact = {} if stored == "masked" else {"TEST_ADK": '{"REDACT": {"enabled": false}}'}
+    given = ["adk_run", "clerk", f"use {SECRET}", "--tenant", TENANT, "--run-id", "r"]
+    assert command(*given, alias=alias, tenant=None, **redact).code == 0
+    text = command("adk_inspect", "r", "--messages", alias=alias, **redact)
+    assert (text.code, text.err, SECRET in text.out) == (0, "", False)
+    said = text.out.splitlines()[-4:]
+    assert said[0].startswith("user: use ")
+    assert said[1:] == [
+        'assistant: call look {"what":"a"}',
+        'tool: result of look "saw a"',
+        r"assistant: done \x1b[31mred\x1b[0m\x00\u202e\nreally",
+    ]
+    found = command("adk_inspect", "r", "--messages", "--limit", "2", "--format", "json", alias=alias, **redact).json
+    assert [(message["role"], message["parts"][0]["type"]) for message in found["messages"]] == [
+        ("tool", "tool_result"),
+        ("assistant", "text"),
+    ]
+
+
+@ON_DEFAULT
+def test_the_conversation_of_runs_that_have_not_ended():
+    begin("waiter", "r")
+    assert command("adk_inspect", "r", "--messages").out.splitlines()[-1] == 'assistant: call wire {"amount":5}'
+    runs.start(AGENTS["clerk"], "go on", tenant=TENANT, run_id="new")
+    assert command("adk_inspect", "new", "--messages").out.splitlines()[-1] == "user: go on"
+    assert command("adk_inspect", "--messages").code == 2
+    assert command("adk_inspect", "r", "--limit", "2").code == 2

@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from adk_django.core import codec
 from adk_django.core.checkpoint import HistoryHandle
 from adk_django.core.messages import Message
-from adk_django.exceptions import (
-    HistoryUnavailableError,
-)
 from adk_django.stores.base import HistoryStore
 from adk_django.stores.memory.space import InSpace, Line
+from adk_django.stores.transcripts import read, read_whole, unavailable
 
 
 class MemoryHistoryStore(InSpace, HistoryStore):
@@ -25,7 +23,7 @@ class MemoryHistoryStore(InSpace, HistoryStore):
             lines = run.transcripts.get(handle.generation, [])
             there = lines[handle.length - 1].digest if 0 < handle.length <= len(lines) else ""
             if there != handle.digest:
-                raise _unavailable(handle)
+                raise unavailable(handle)
             run.transcripts[handle.generation] = lines[: handle.length] + added
         return extended
 
@@ -33,17 +31,11 @@ class MemoryHistoryStore(InSpace, HistoryStore):
         with self.space.lock:
             lines = self.space.read(handle.tenant, handle.run_id).transcripts.get(handle.generation, [])
             texts = [line.text for line in lines[: handle.length]]
-        rolling = ""
-        for text in texts:
-            rolling = codec.chain(rolling, text)
-        if tenant != handle.tenant or len(texts) != handle.length or rolling != handle.digest:
-            raise _unavailable(handle)
-        try:
-            return tuple(Message.from_data(codec.decode(text)) for text in texts)
-        except codec.DecodeError as error:
-            raise _unavailable(handle) from error
+        return read_whole(texts, handle, tenant=tenant)
 
-
-def _unavailable(handle: HistoryHandle) -> HistoryUnavailableError:
-    message = f"the {handle.length} messages of run {handle.run_id} are not there whole"
-    return HistoryUnavailableError(message, handle=handle)
+    def newest(self, run_id: str, *, tenant: str, limit: int) -> tuple[Message, ...]:
+        start = HistoryHandle(tenant, run_id)
+        with self.space.lock:
+            lines = self.space.read(tenant, run_id).transcripts.get(start.generation, [])
+            texts = [line.text for line in lines[-limit:]]
+        return read(texts, start)

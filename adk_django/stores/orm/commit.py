@@ -15,8 +15,9 @@ from adk_django.stores.orm.base import lost
 from adk_django.stores.orm.claims import OrmIdempotencyStore
 from adk_django.stores.orm.connection import mapped, refuse_transaction
 from adk_django.stores.orm.fenced_write import Applied, Scope, apply
-from adk_django.stores.orm.rows import later, unavailable
+from adk_django.stores.orm.rows import later
 from adk_django.stores.orm.runs import OrmRunStore
+from adk_django.stores.transcripts import unavailable
 
 ATTEMPTS = 3
 

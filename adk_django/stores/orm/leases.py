@@ -3,7 +3,7 @@
 import contextlib
 import copy
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from django.db import connections, transaction
@@ -165,6 +165,13 @@ class OrmLeaseStore(OnAlias, LeaseStore):
             rows = models.RunLease.objects.using(self.alias).filter(tenant=tenant, run_id=run_id, token__isnull=False)
             row = rows.first()
         return None if row is None else lease_of(row)
+
+    def held_of(self, runs: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], RunLease]:
+        wanted = set(runs)
+        ids = {"tenant__in": {tenant for tenant, _ in wanted}, "run_id__in": {run_id for _, run_id in wanted}}
+        with mapped(self.alias):
+            rows = list(models.RunLease.objects.using(self.alias).filter(**ids, token__isnull=False))
+        return {run: lease_of(row) for row in rows if (run := (row.tenant, row.run_id)) in wanted}
 
     def _change(self, lease: RunLease, changes: dict[str, Any]) -> None:
         with mapped(self.alias):

@@ -9,7 +9,6 @@ from adk_django.core.checkpoint import (
     CHECKPOINT_FORMAT,
     Checkpoint,
     CheckpointBoundary,
-    HistoryHandle,
     NewerFormatError,
 )
 from adk_django.core.codec import DecodeError
@@ -17,19 +16,13 @@ from adk_django.core.effects import Claim, ClaimState, EffectClass, Outcome, Slo
 from adk_django.core.lease import RunLease
 from adk_django.core.messages import Usage
 from adk_django.core.record import Approval, ApprovalState, RunRecord, RunStatus, mark, marks
-from adk_django.exceptions import CheckpointDamagedError, CheckpointFormatError, HistoryUnavailableError
+from adk_django.exceptions import CheckpointDamagedError, CheckpointFormatError
 from adk_django.stores.base import readable
 
 
 def later(at: datetime, seconds: float) -> datetime:
     """Return the instant that many seconds after ``at``."""
     return at + timedelta(seconds=seconds)
-
-
-def unavailable(handle: HistoryHandle) -> HistoryUnavailableError:
-    """Return the error of a conversation that is not there."""
-    message = f"the {handle.length} messages of run {handle.run_id} are not there whole"
-    return HistoryUnavailableError(message, handle=handle)
 
 
 def lease_of(row: models.RunLease) -> RunLease:

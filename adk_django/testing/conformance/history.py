@@ -77,6 +77,27 @@ class HistoryStoreConformance(FencedConformance):
         for sent, message in zip(messages, found, strict=True):
             assert same(message.to_data(), sent.to_data())
 
+    def newest(self, limit: int, tenant: str | None = None) -> list[str]:
+        """Return the last messages that are stored."""
+        found = self.stores.history.newest(self.run_id, tenant=tenant or self.tenant, limit=limit)
+        return [message.text for message in found]
+
+    def test_the_newest_messages_are_found_without_a_handle_oldest_first(self) -> None:
+        lease = self.lease()
+        assert self.newest(10) == []
+        handle = self.append(lease, self.start, "a", "b")
+        self.append(lease, handle, "c")
+        assert self.newest(10) == ["a", "b", "c"]
+        assert self.newest(2) == ["b", "c"]
+        assert self.newest(10, tenant=f"{self.tenant}-other") == []
+
+    def test_a_tail_that_was_replaced_is_no_newest_message(self) -> None:
+        lease = self.lease()
+        handle = self.append(lease, self.start, "a")
+        self.append(lease, handle, "b", "c")
+        self.append(lease, handle, "d")
+        assert self.newest(10) == ["a", "d"]
+
     def test_the_length_of_the_handle_is_the_truth(self) -> None:
         lease = self.lease()
         first = self.append(lease, self.start, "a")

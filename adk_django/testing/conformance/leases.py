@@ -183,6 +183,19 @@ class LeaseStoreConformance(OperatorConformance, RenewalConformance):
         assert expired.token == lease.token
         assert not expired.held_at(self.stores.runs.now())
 
+    def test_many_are_held_as_each_is(self) -> None:
+        lease, other = self.acquire(), f"{self.run_id}-other"
+        second = self.stores.leases.acquire(other, tenant=self.tenant, holder="worker-2", ttl_seconds=TTL_SECONDS)
+        released = self.stores.leases.acquire(f"{other}-2", tenant=self.tenant, holder="w", ttl_seconds=TTL_SECONDS)
+        self.stores.leases.release(released)
+        asked = [(self.tenant, run_id) for run_id in (self.run_id, other, f"{other}-2", f"{other}-3")]
+        found = self.stores.leases.held_of([*asked, (f"{self.tenant}-other", self.run_id)])
+        assert {run: named(held) for run, held in found.items()} == {
+            (self.tenant, self.run_id): named(lease),
+            (self.tenant, other): named(second),
+        }
+        assert self.stores.leases.held_of([]) == {}
+
     def test_looking_who_holds_a_run_changes_nothing(self) -> None:
         lease = self.acquire()
         self.age(LONG_SECONDS)
